@@ -7,7 +7,7 @@
 namespace lily::ops::LILY_ISA {
 
 /// Elementwise ops work in units of this many values of the whole [rows, width] array.
-enum : std::int64_t { kElementBlock = 4096 };
+constexpr std::int64_t kElementBlock = 4096;
 
 LILY_SIMD std::int64_t div_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 

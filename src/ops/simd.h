@@ -10,7 +10,12 @@
 #include "base/half.h"
 
 #if defined(__x86_64__)
+// GCC 12 warns of its own intrinsics' undefined operands (fixed in 13).
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #include <immintrin.h>
+#pragma GCC diagnostic pop
 #else
 #include <arm_neon.h>
 #endif
@@ -22,7 +27,7 @@ namespace lily::ops::LILY_ISA {
 #if defined(__AVX512F__)
 // ---------------------------------------------------------------------------------------------------- AVX-512
 using F32 = __m512;
-enum : int { kLanes = 16 };
+constexpr int kLanes = 16;
 
 LILY_SIMD F32 set1(float x) { return _mm512_set1_ps(x); }
 LILY_SIMD F32 load(const float* p) { return _mm512_loadu_ps(p); }
@@ -131,7 +136,7 @@ LILY_SIMD F32 load_f16(const std::uint16_t* p) {
 #elif defined(__AVX2__)
 // ------------------------------------------------------------------------------------------------------- AVX2
 using F32 = __m256;
-enum : int { kLanes = 8 };
+constexpr int kLanes = 8;
 
 LILY_SIMD F32 set1(float x) { return _mm256_set1_ps(x); }
 LILY_SIMD F32 load(const float* p) { return _mm256_loadu_ps(p); }
@@ -227,7 +232,7 @@ LILY_SIMD F32 load_f16(const std::uint16_t* p) {
 #else
 // ------------------------------------------------------------------------------------------------------- NEON
 using F32 = float32x4_t;
-enum : int { kLanes = 4 };
+constexpr int kLanes = 4;
 
 LILY_SIMD F32 set1(float x) { return vdupq_n_f32(x); }
 LILY_SIMD F32 load(const float* p) { return vld1q_f32(p); }

@@ -11,7 +11,7 @@ namespace lily::ops::LILY_ISA {
 std::int64_t attention_decode_units(const AttentionArgs& a);
 void attention_decode_run(const AttentionArgs& a, std::int64_t begin, std::int64_t end, CpuScratch& scratch);
 
-enum : int { kPrefillRows = 32 };  // rows of a unit, at most
+constexpr int kPrefillRows = 32;  // rows of a unit, at most
 
 /// Sizes and scratch of one unit: up to `rows` rows and the `share` query heads of one KV head.
 struct PrefillTile {
@@ -24,7 +24,7 @@ LILY_SIMD int prefill_rows(const AttentionArgs& a) {
   const std::int64_t padded = div_up(a.head_dim, kPair) * kPair;
   const std::int64_t fit = (std::int64_t(kCpuScratchBytes) / 4 - 2 * kKeyBlock * (padded + kPair) - 1024) /
                            (std::int64_t(a.heads / a.kv_heads) * (padded + 2));
-  return fit < 1 ? 1 : fit < kPrefillRows ? int(fit) : int(kPrefillRows);
+  return fit < 1 ? 1 : fit < kPrefillRows ? int(fit) : kPrefillRows;
 }
 
 LILY_SIMD PrefillTile prefill_tile(const AttentionArgs& a, CpuScratch& scratch) {
@@ -147,11 +147,11 @@ static void prefill_unit(const AttentionArgs& a, const SequenceState& state, int
   memset(t.o, 0, std::size_t(rows) * t.share * t.padded * sizeof(float));
   const std::int64_t keys = position + rows;
   for (std::int64_t k0 = 0; k0 < keys; k0 += kKeyBlock) {
-    const int have = keys - k0 < kKeyBlock ? int(keys - k0) : int(kKeyBlock);
+    const int have = keys - k0 < kKeyBlock ? int(keys - k0) : kKeyBlock;
     widen_keys<Kv>(a, state, head, k0, have, t);
     for (int r = k0 > position ? int(k0 - position) : 0; r < rows; ++r) {
       const std::int64_t own = position + r + 1 - k0;  // keys of the block that this row sees: at least one
-      const int n = own < kKeyBlock ? int(own) : int(kKeyBlock);
+      const int n = own < kKeyBlock ? int(own) : kKeyBlock;
       const float* q = a.q + (std::int64_t(row + r) * a.heads + std::int64_t(head) * t.share) * a.head_dim;
       int h = 0;
       for (; h + kTileHeads <= t.share; h += kTileHeads) {

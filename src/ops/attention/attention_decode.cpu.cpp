@@ -7,7 +7,7 @@
 
 namespace lily::ops::LILY_ISA {
 
-enum : int { kPairVectors = 2 * kTileHeads / kLanes };  // a tile's scores of two keys: [2][kTileHeads] as whole vectors
+constexpr int kPairVectors = 2 * kTileHeads / kLanes;  // a tile's scores of two keys: [2][kTileHeads] as whole vectors
 static_assert(kPairVectors == 1 || kPairVectors % 2 == 0);
 
 /// Result of one range for the padded query heads of a KV head; o is in the cache's channel order (KvBf16: interleaved).
@@ -77,7 +77,7 @@ static void range_tile(const AttentionArgs& a, const SequenceState& state, int h
   }
   memset(o, 0, std::size_t(kTileHeads) * dim * sizeof(float));
   for (std::int64_t at = begin; at < end; at += kKeyBlock) {
-    const int n = end - at < kKeyBlock ? int(end - at) : int(kKeyBlock);
+    const int n = end - at < kKeyBlock ? int(end - at) : kKeyBlock;
     const typename Kv::Type* k = kv_rows<Kv>(a, state, false, head, at);
     const typename Kv::Type* v = kv_rows<Kv>(a, state, true, head, at);
     F32 most[kPairVectors];
@@ -136,8 +136,8 @@ static void range_tile(const AttentionArgs& a, const SequenceState& state, int h
   for (int w = 0; w < kPairVectors; ++w) {
     const int lanes = kTileHeads - w * kLanes;
     if (lanes <= 0) break;
-    store_part(m_out + w * kLanes, m[w], lanes < kLanes ? lanes : int(kLanes));
-    store_part(l_out + w * kLanes, l[w], lanes < kLanes ? lanes : int(kLanes));
+    store_part(m_out + w * kLanes, m[w], lanes < kLanes ? lanes : kLanes);
+    store_part(l_out + w * kLanes, l[w], lanes < kLanes ? lanes : kLanes);
   }
 }
 
@@ -148,7 +148,7 @@ static void range_unit(const AttentionArgs& a, const SequenceState& state, int r
   const float scale = rsqrt(float(dim));
   for (int h = 0; h < share; h += kTileHeads) {
     const float* q = a.q + (std::int64_t(row) * a.heads + std::int64_t(head) * share + h) * dim;
-    arrange_q<Kv>(q, share - h < kTileHeads ? share - h : int(kTileHeads), dim, scale, q_scratch);
+    arrange_q<Kv>(q, share - h < kTileHeads ? share - h : kTileHeads, dim, scale, q_scratch);
     range_tile<Kv>(a, state, head, begin, end, q_scratch, part.m + h, part.l + h, part.o + std::int64_t(h) * dim);
   }
 }

@@ -4,7 +4,7 @@
 
 namespace lily::ops::LILY_ISA {
 
-enum : int { kConvChannels = 256 };  // a unit is a block of channels of one segment, all its rows: it owns that part of the window
+constexpr int kConvChannels = 256;  // a unit is a block of channels of one segment, all its rows: it owns that part of the window
 
 std::int64_t conv1d_silu_units(const Conv1dSiluArgs& a) {
   return std::int64_t(a.segments.size()) * div_up(a.channels, kConvChannels);
@@ -45,7 +45,7 @@ void conv1d_silu_run(const Conv1dSiluArgs& a, std::int64_t begin, std::int64_t e
   for (std::int64_t u = begin; u < end; ++u) {
     const SegmentRows& seg = a.segments.data()[u / parts];
     const std::int64_t c0 = u % parts * kConvChannels;
-    const int channels = a.channels - c0 < kConvChannels ? int(a.channels - c0) : int(kConvChannels);
+    const int channels = a.channels - c0 < kConvChannels ? int(a.channels - c0) : kConvChannels;
     float* state = seg.state->recurrent.conv.data() + a.gdn_layer * seg.state->layout.conv_floats + c0;
     const float* x = a.x + std::int64_t(seg.row) * a.channels + c0;
     float* y = a.y + std::int64_t(seg.row) * a.channels + c0;

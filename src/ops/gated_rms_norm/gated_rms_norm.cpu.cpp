@@ -2,7 +2,7 @@
 
 namespace lily::ops::LILY_ISA {
 
-enum : int { kHeadsOfUnit = 8 };  // a unit is a few heads of one row, so that a single row still feeds several threads
+constexpr int kHeadsOfUnit = 8;  // a unit is a few heads of one row, so that a single row still feeds several threads
 
 std::int64_t gated_rms_norm_units(const GatedRmsNormArgs& a) { return a.rows * div_up(a.heads, kHeadsOfUnit); }
 

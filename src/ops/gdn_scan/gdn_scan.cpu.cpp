@@ -9,12 +9,10 @@
 
 namespace lily::ops::LILY_ISA {
 
-enum : int {
-  kScanVectors = kLanes == 16 ? 2 : kLanes == 8 ? 4 : 8,
-  kScanColumns = kScanVectors * kLanes,   // 32: columns that are walked together
-  kScanSums = kLanes == 16 ? 2 : 1,       // running sums a column (k even, k odd): enough chains to hide an fma's latency
-  kScanStreamRows = 8,                    // segments up to this many tokens work on S where it lies, longer ones on a copy
-};
+constexpr int kScanVectors = kLanes == 16 ? 2 : kLanes == 8 ? 4 : 8;
+constexpr int kScanColumns = kScanVectors * kLanes;   // 32: columns that are walked together
+constexpr int kScanSums = kLanes == 16 ? 2 : 1;  // running sums a column (k even, k odd): enough chains to hide an fma's latency
+constexpr int kScanStreamRows = 8;  // segments up to this many tokens work on S where it lies, longer ones on a copy
 static_assert(kScanColumns == 32);
 
 /// A block of columns of one head's S and what a token needs of it.
@@ -37,12 +35,12 @@ LILY_SIMD void scan_walk(const ScanBlock& b, float decay, const float* k_before,
     float* s = b.s + i * b.stride;
     const F32 ki = set1(k[i]), qi = set1(q[i]);
     for (int v = 0; v < kScanVectors; ++v) {
-      const int n = Whole ? int(kLanes) : b.columns - v * kLanes;
+      const int n = Whole ? kLanes : b.columns - v * kLanes;
       if (!Whole && n <= 0) break;
-      F32 x = load_part(s + v * kLanes, n < kLanes ? n : int(kLanes));
+      F32 x = load_part(s + v * kLanes, n < kLanes ? n : kLanes);
       if (Update) {
         x = fma(set1(k_before[i]), delta[v], d * x);
-        store_part(s + v * kLanes, x, n < kLanes ? n : int(kLanes));
+        store_part(s + v * kLanes, x, n < kLanes ? n : kLanes);
       }
       k_sum[p][v] = fma(ki, x, k_sum[p][v]);
       q_sum[p][v] = fma(qi, x, q_sum[p][v]);
@@ -66,9 +64,9 @@ LILY_SIMD void scan_update(const ScanBlock& b, float decay, const float* k, cons
   const F32 d = set1(decay);
   for (int i = 0; i < b.key_dim; ++i) {
     for (int v = 0; v < kScanVectors; ++v) {
-      const int n = Whole ? int(kLanes) : b.columns - v * kLanes;
+      const int n = Whole ? kLanes : b.columns - v * kLanes;
       if (!Whole && n <= 0) break;
-      const int lanes = n < kLanes ? n : int(kLanes);
+      const int lanes = n < kLanes ? n : kLanes;
       const F32 x = fma(set1(k[i]), delta[v], d * load_part(b.s + i * b.stride + v * kLanes, lanes));
       store_part(to + i * to_stride + v * kLanes, x, lanes);
     }
@@ -83,7 +81,7 @@ LILY_SIMD float dot(const float* x, const float* y, int n) {
     b = fma(load(x + i + kLanes), load(y + i + kLanes), b);
   }
   for (; i < n; i += kLanes) {
-    const int lanes = n - i < kLanes ? n - i : int(kLanes);
+    const int lanes = n - i < kLanes ? n - i : kLanes;
     a = fma(load_part(x + i, lanes), load_part(y + i, lanes), a);
   }
   return sum(a + b);
@@ -127,9 +125,9 @@ static void scan_block(const GdnScanArgs& a, const SegmentRows& seg, int h, int 
     else scan_walk<true, Whole>(b, decay_before, k_before, delta, k, q, sk, sq);
     const F32 d = set1(decay), beta = set1(a.beta[gate]), kqv = set1(kq);
     for (int v = 0; v < kScanVectors; ++v) {
-      const int n = Whole ? int(kLanes) : columns - v * kLanes;
+      const int n = Whole ? kLanes : columns - v * kLanes;
       if (!Whole && n <= 0) break;
-      const int lanes = n < kLanes ? n : int(kLanes);
+      const int lanes = n < kLanes ? n : kLanes;
       delta[v] = beta * fnma(d, sk[v], load_part(value + v * kLanes, lanes));
       store_part(o + v * kLanes, fma(kqv, delta[v], d * sq[v]), lanes);
     }

@@ -2,7 +2,7 @@
 
 namespace lily::ops::LILY_ISA {
 
-enum : std::int64_t { kCombineColumns = 512 };  // a unit is a block of columns of one row
+constexpr std::int64_t kCombineColumns = 512;  // a unit is a block of columns of one row
 
 std::int64_t moe_combine_units(const MoeCombineArgs& a) { return a.rows * div_up(a.width, kCombineColumns); }
 
