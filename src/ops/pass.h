@@ -7,6 +7,7 @@
 #include "model/state.h"
 #include "model/weights.h"
 #include "plan/op.h"
+#include "plan/quant_layout.h"
 
 namespace lily::ops {
 
@@ -34,6 +35,11 @@ struct Pass {
   int rows_of(plan::BufferId id) const {
     const plan::Buffer& b = plan->buffers[id];
     return (b.rows == plan::RowSet::token ? rows : output_rows) * b.rows_per_token;
+  }
+  /// Layout of a quantised buffer whose rows hold `width` values.
+  QuantLayout quant_layout(plan::BufferId id, int width) const {
+    const QuantLayout two{width, 2};
+    return plan->buffers[id].width == two.row_bytes() ? two : QuantLayout{width, 1};
   }
   const Matrix& weight(const plan::Op& op, int i = 0) const { return weights->get(op.weights[i]); }
 };

@@ -68,9 +68,15 @@ struct Buffer {
   DType dtype = DType::f32;
   std::int64_t width = 0;   // elements of a row; for quantised rows (u8): bytes
   int rows_per_token = 1;   // k for buffers with a row for each (token, slot)
-  bool fixed = false;       // width is the whole size, whatever the rows
-  // Space::state only
-  int layer = -1;
+  std::int64_t extra = 0;   // elements beside the rows (the offsets in front of expert groups)
+  int layer = -1;           // Space::state: whose
+
+  std::int64_t elements(int token_rows, int output_rows) const {
+    return std::int64_t(rows == RowSet::token ? token_rows : output_rows) * rows_per_token * width + extra;
+  }
+  std::int64_t bytes(int token_rows, int output_rows) const {
+    return elements(token_rows, output_rows) * std::int64_t(dtype_bytes(dtype));
+  }
 };
 
 /// How a matrix product reads its input.

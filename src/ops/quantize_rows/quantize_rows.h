@@ -1,27 +1,9 @@
-// quantize_rows: reads x (float32 rows); writes q (bytes, layout below). op.activations says with how many terms.
-//
-// A row is cut into groups of 32 values. A group has scale s = max|x|/127 and integers
-//   q1 = round(x / s),  and with two terms  q2 = round((x − q1·s)·254 / s),  both in −127 … 127,
-// so that x ≈ s·q1 (one term) or s/254·(254·q1 + q2) (two terms: error ≤ s/508, about 2^-16 of the group's maximum).
-// sum is the sum of the dequantised group: what a weight bias multiplies.
+// quantize_rows: reads x (float32 rows); writes q (bytes, plan/quant_layout.h). op.activations says with how many terms.
 #pragma once
 #include "ops/pass.h"
+#include "plan/quant_layout.h"
 
 namespace lily::ops {
-inline constexpr int kQuantGroup = 32;
-
-/// Where the parts of one quantised row of `width` values lie. width is a multiple of 32.
-struct QuantLayout {
-  int width;
-  int terms;  // 1 or 2
-  constexpr std::int64_t term_offset(int term) const { return std::int64_t(term) * width; }      // int8[width], order: see position
-  constexpr std::int64_t scale_offset() const { return std::int64_t(terms) * width; }            // float[width/32]: value of one unit of q1
-  constexpr std::int64_t sum_offset() const { return scale_offset() + width / kQuantGroup * 4; }  // float[width/32]
-  constexpr std::int64_t row_bytes() const { return (sum_offset() + width / kQuantGroup * 4 + 63) / 64 * 64; }
-  /// Byte of value k in a term: even values in the first half, odd ones in the second, as 4-bit codes unpack.
-  constexpr std::int64_t position(int k) const { return (k & 1) * (width / 2) + k / 2; }
-};
-
 struct QuantizeRowsArgs {
   const float* x;  // [rows, layout.width]
   std::byte* q;    // [rows, layout.row_bytes()]
