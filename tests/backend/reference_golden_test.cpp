@@ -8,6 +8,7 @@
 #include "model/load.h"
 #include "support/drive.h"
 #include "support/golden.h"
+#include "support/synthetic_model.h"
 
 namespace lily {
 namespace {
@@ -15,21 +16,21 @@ namespace {
 using plan::Phase;
 
 TEST(ReferenceGolden, T1LogitsAndHiddenStates) {
-  const LoadedModel model = load_model(test::golden_path("t1"));
-  const int vocab = model.shape.vocab, hidden = model.shape.hidden;
+  const test::SyntheticModel model(test::golden_path("t1/config.json"));
+  const int vocab = model->shape.vocab, hidden = model->shape.hidden;
   const SafetensorsFile golden(test::golden_path("t1/golden.safetensors"));
   const auto ids = test::golden_tensor<std::int32_t>(golden, "input_ids");
   const auto truth = test::golden_tensor<float>(golden, "logits");
   const auto layers = test::golden_tensor<float>(golden, "hidden_after_layer");  // [layers, 64, hidden]
 
-  ReferenceBackend backend(model.weights, DType::f32);
+  ReferenceBackend backend(model->weights, DType::f32);
   SequenceState state(backend.state_layout());
   std::vector<double> worst;
   const auto logits = test::teacher_forced(backend, state, ids, vocab, {320}, Phase::prefill, [&](int layer, const float* x, int) {
     const std::size_t n = std::size_t(64) * std::size_t(hidden);
     worst.push_back(test::relative_error({x, n}, {layers.data() + std::size_t(layer) * n, n}));
   });
-  ASSERT_EQ(worst.size(), std::size_t(model.shape.layers));
+  ASSERT_EQ(worst.size(), std::size_t(model->shape.layers));
   for (double error : worst) EXPECT_LE(error, 1e-3);
   const test::Agreement a = test::compare_logits(truth, logits, vocab);
   EXPECT_LE(a.mean_kl, 1e-6);
@@ -43,11 +44,28 @@ TEST(ReferenceGolden, T1LogitsAndHiddenStates) {
 }
 
 TEST(ReferenceGolden, T1Greedy) {
-  const LoadedModel model = load_model(test::golden_path("t1"));
+  const test::SyntheticModel model(test::golden_path("t1/config.json"));
   const SafetensorsFile golden(test::golden_path("t1/golden.safetensors"));
   const auto all = test::golden_tensor<std::int32_t>(golden, "greedy_prompt_32_then_48");
-  ReferenceBackend backend(model.weights, DType::f32);
-  EXPECT_EQ(test::greedy(backend, {all.data(), 32}, model.shape.vocab, 48), std::vector<std::int32_t>(all.begin() + 32, all.end()));
+  ReferenceBackend backend(model->weights, DType::f32);
+  EXPECT_EQ(test::greedy(backend, {all.data(), 32}, model->shape.vocab, 48), std::vector<std::int32_t>(all.begin() + 32, all.end()));
+}
+
+TEST(ReferenceGolden, R1RealDimensions) {
+  const test::SyntheticModel model(test::golden_path("r1/config.json"));
+  const int vocab = model->shape.vocab, hidden = model->shape.hidden;
+  const SafetensorsFile golden(test::golden_path("r1/golden.safetensors"));
+  const auto ids = test::golden_tensor<std::int32_t>(golden, "input_ids");
+  EXPECT_EQ(std::vector<int>(ids.begin(), ids.end()), synthetic_token_ids("r1", 96, vocab));
+  const auto truth = test::golden_tensor<float>(golden, "logits");
+  const auto layers = test::golden_tensor<float>(golden, "hidden_after_layer_last8");  // [layers, 8, hidden]
+  ReferenceBackend backend(model->weights, DType::f32);
+  SequenceState state(backend.state_layout());
+  const auto logits = test::teacher_forced(backend, state, ids, vocab, {96}, Phase::prefill, [&](int layer, const float* x, int) {
+    const std::size_t n = std::size_t(8) * std::size_t(hidden);
+    EXPECT_LE(test::relative_error({x + 88 * hidden, n}, {layers.data() + std::size_t(layer) * n, n}), 1e-3) << "layer " << layer;
+  });
+  EXPECT_LE(test::compare_logits(truth, logits, vocab).mean_kl, 1e-6);
 }
 
 TEST(ReferenceGolden, TinyPerplexity) {
