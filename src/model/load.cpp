@@ -163,7 +163,7 @@ class Binder {
     std::memcpy(copy->data(), tensor.data(), tensor.info->bytes);
     const auto* data = reinterpret_cast<const std::byte*>(copy->data());
     report_.copied_bytes += std::int64_t(tensor.info->bytes);
-    ++realigned_;
+    ++report_.realigned_tensors;
     weights_.keep(std::move(copy));
     return data;
   }
@@ -348,9 +348,9 @@ class Binder {
       r.skipped_bytes += count_bytes.second;
     }
     if (!groups.empty()) r.lines.push_back("skipped, not needed for text: " + groups);
-    if (realigned_)
-      r.lines.push_back(
-          fmt::format("{} tensors do not begin at a multiple of 4 bytes in their file and were copied", realigned_));
+    if (r.realigned_tensors)
+      r.lines.push_back(fmt::format("{} tensors do not begin at a multiple of 4 bytes in their file and were copied",
+                                    r.realigned_tensors));
     auto& warnings = r.warnings;
     warnings.insert(warnings.end(), config_.warnings.begin(), config_.warnings.end());
     warnings.insert(warnings.end(), checkpoint_.warnings().begin(), checkpoint_.warnings().end());
@@ -373,7 +373,6 @@ class Binder {
   std::set<std::string> used_, overrides_seen_;
   std::map<std::string, Matrix> raw_views_;  // gate_up_proj is bound twice and copied at most once
   std::vector<std::string> conflicts_;
-  int realigned_ = 0;
 };
 
 }  // namespace
