@@ -3,11 +3,6 @@
 #include <fmt/format.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
-#include <unistd.h>
-
-#include <algorithm>
-#include <chrono>
-#include <cstdio>
 
 namespace lily {
 namespace {
@@ -20,10 +15,6 @@ spdlog::logger& logger() {
     return made;
   }();
   return *log;
-}
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 }  // namespace
@@ -47,30 +38,6 @@ std::string one_line(const std::string& message) {
     }
   }
   return line;
-}
-
-ProgressBar::ProgressBar(std::string label, bool bytes)
-    : label_(std::move(label)), bytes_(bytes), terminal_(isatty(STDERR_FILENO) != 0), begin_(now()) {
-  next_ = begin_ + 0.3;  // work that is over at once draws nothing
-}
-
-ProgressBar::~ProgressBar() {
-  if (drawn_) std::fputs("\r\x1b[K", stderr);
-}
-
-void ProgressBar::show(std::uint64_t done, std::uint64_t total) {
-  if (!terminal_ || now() < next_) return;
-  next_ = now() + 0.1;
-  drawn_ = true;
-  const double share = total ? std::min(1.0, double(done) / double(total)) : 0;
-  const double rate = double(done) / (now() - begin_);
-  constexpr int kWidth = 24;
-  const int full = int(share * kWidth);
-  const std::string bar = std::string(full, '#') + std::string(kWidth - full, '.');
-  const std::string counts = bytes_ ? fmt::format("{:.0f}/{:.0f} MB, {:.1f} MB/s", done / 1e6, total / 1e6, rate / 1e6)
-                                    : fmt::format("{}/{}, {:.1f}/s", done, total, rate);
-  std::fputs(fmt::format("\r{} [{}] {:3.0f}% {}\x1b[K", label_, bar, share * 100, counts).c_str(), stderr);
-  std::fflush(stderr);
 }
 
 }  // namespace lily

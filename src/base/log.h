@@ -1,7 +1,6 @@
 // What the program says about its own doings, on standard error. Results go to standard output by other ways (cli/output.h).
 #pragma once
 
-#include <cstdint>
 #include <string>
 
 namespace lily {
@@ -14,26 +13,5 @@ void log_error(const std::string& message);
 
 /// `message` with control characters (a name from a file may hold some) made visible, so that it is one line on any terminal.
 std::string one_line(const std::string& message);
-
-/// A bar on standard error for long work: drawn on a terminal a few times a second, silent elsewhere.
-///
-/// One thread at a time. The line is removed by the destructor.
-class ProgressBar {
- public:
-  /// `bytes`: counts are bytes and shown in MB.
-  ProgressBar(std::string label, bool bytes);
-  ~ProgressBar();
-  ProgressBar(const ProgressBar&) = delete;
-  ProgressBar& operator=(const ProgressBar&) = delete;
-  void show(std::uint64_t done, std::uint64_t total);
-
- private:
-  std::string label_;
-  bool bytes_;
-  bool terminal_;
-  bool drawn_ = false;
-  double next_ = 0;   // seconds on the steady clock: not drawn again earlier
-  double begin_ = 0;
-};
 
 }  // namespace lily

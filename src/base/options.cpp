@@ -155,6 +155,8 @@ void analysis_rows(std::vector<Option>& t) {
                   .to(&Settings::reference_file));
   t.push_back(Row("inspect", "context", "N", "context length of the memory plan")
                   .to(&Settings::context, 1, kMaxInt, "the model's"));
+  t.push_back(Row("inspect", "all-layers", "", "plans of every layer, not only of the first of each kind")
+                  .to(&Settings::all_layers));
   t.push_back(Row("tokenize", "special", "", "control tokens in the text count as such").to(&Settings::special));
   t.push_back(Row("template", "messages", "FILE",
                   "a request body: {messages, tools, chat_template_kwargs, add_generation_prompt}; - is standard input")

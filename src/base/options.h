@@ -57,6 +57,7 @@ struct Settings {
   bool special = false;
   bool ids = false;
   int context = 0;
+  bool all_layers = false;
   bool markdown = false;
 
   // synth, quantize
