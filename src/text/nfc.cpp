@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "text/unicode_versions.h"
 #include "text/utf8.h"
 
 namespace lily {
@@ -38,19 +39,29 @@ void order_marks(std::vector<utf8proc_int32_t>& text) {
   }
 }
 
-std::string normalise_stretch(std::string_view text, std::vector<utf8proc_int32_t>& scratch) {
-  scratch.clear();
-  for (std::string_view rest = text; !rest.empty();) {
-    const Utf8Step step = utf8_step(rest);
-    append_decomposed(scratch, step.code_point);
-    rest.remove_prefix(step.length);
-  }
+// Composes what is in `scratch` and appends it to `out`.
+void flush_composed(std::vector<utf8proc_int32_t>& scratch, std::string& out) {
   order_marks(scratch);
   const auto n = utf8proc_normalize_utf32(scratch.data(), static_cast<utf8proc_ssize_t>(scratch.size()), kNfc);
   if (n < 0) throw Error(ErrorCode::internal, std::string("NFC: ") + utf8proc_errmsg(n));
+  for (utf8proc_ssize_t i = 0; i < n; ++i) append_utf8(out, static_cast<uint32_t>(scratch[i]));
+  scratch.clear();
+}
+
+std::string normalise_stretch(std::string_view text, std::vector<utf8proc_int32_t>& scratch) {
   std::string out;
   out.reserve(text.size());
-  for (utf8proc_ssize_t i = 0; i < n; ++i) append_utf8(out, static_cast<uint32_t>(scratch[i]));
+  for (std::string_view rest = text; !rest.empty();) {
+    const Utf8Step step = utf8_step(rest);
+    if (is_outside_nfc(step.code_point)) {
+      flush_composed(scratch, out);
+      append_utf8(out, step.code_point);
+    } else {
+      append_decomposed(scratch, step.code_point);
+    }
+    rest.remove_prefix(step.length);
+  }
+  flush_composed(scratch, out);
   return out;
 }
 

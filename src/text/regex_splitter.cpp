@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "text/unicode_versions.h"
 
 namespace lily {
 namespace {
@@ -21,6 +22,14 @@ constexpr uint32_t kMinMatchLimit = 10'000'000;  // PCRE2's default
 constexpr uint32_t kStepsPerByte = 64;
 constexpr uint32_t kHeapLimitKib = 256 * 1024;
 constexpr uint32_t kDepthLimit = 1'000'000;
+
+// What a property of the reference holds beyond PCRE2's: see unicode_versions.h.
+std::string_view added_since(std::string_view property) {
+  if (property == "\\p{L}") return kNewLetters;
+  if (property == "\\p{N}") return kNewNumbers;
+  if (property == "\\p{M}") return kNewMarks;
+  return {};
+}
 
 [[noreturn]] void refuse(const std::string& where, const std::string& what) {
   throw Error(ErrorCode::unsupported,
@@ -54,7 +63,14 @@ std::string translate_oniguruma(std::string_view pattern, const std::string& whe
       const char escape = pattern[++i];
       if (kForeignEscapes.find(escape) != std::string_view::npos) refuse(where, std::string("'\\") + escape + "'");
       if (escape == 'S' && in_class) refuse(where, "'\\S' inside a character class");
-      if (escape == 's') {
+      const std::string_view property = pattern.substr(i - 1, 5);
+      if (const std::string_view added = added_since(property); !added.empty()) {
+        i += property.size() - 2;
+        out += in_class ? "" : "[";
+        out += property;
+        out += added;
+        out += in_class ? "" : "]";
+      } else if (escape == 's') {
         out += in_class ? std::string(kSpaceRanges) : "[" + std::string(kSpaceRanges) + "]";
       } else if (escape == 'S') {
         out += "[^" + std::string(kSpaceRanges) + "]";
