@@ -272,7 +272,8 @@ class Binder {
   bool bind_raw_experts(const TableEntry& entry, const Dims& dims) {
     const bool down = entry.row->role == Role::expert_down_proj;
     const std::string name = fmt::format("layers.{}.{}", entry.layer, down ? kRawDown : kRawGateUp);
-    if (!find(name)) return false;
+    // A raw model that has neither form hears of the raw one.
+    if (!find(name) && (!report_.raw || find(module_name(*entry.row, entry.layer) + ".weight"))) return false;
     const std::int64_t rows = down ? dims.rows : 2 * dims.rows;  // of one expert in the tensor
     const Shape expected{dims.count, rows, dims.cols};
     const Tensor& tensor = need(name, shape_text(expected));
