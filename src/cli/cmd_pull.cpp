@@ -62,7 +62,8 @@ void cmd_pull(const Settings& s) {
   options.name = s.name;
   options.models_dir = models_cache_dir();
   if (options.models_dir.empty()) {
-    throw Error(ErrorCode::invalid_argument, "HOME is not set, so there is no place for models: set HOME or XDG_CACHE_HOME");
+    throw Error(ErrorCode::invalid_argument,
+                "HOME is not set, so there is no place for models: set HOME or XDG_CACHE_HOME");
   }
   options.check_config = [](const std::string& config) { parse_config(config, "config.json"); };
   Bar bar;

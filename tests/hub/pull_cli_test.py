@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""`lily pull` as a person runs it, against the stand-in hub: what it prints, its exit status, Ctrl-C. Usage: pull_cli_test.py LILY"""
+"""`lily pull` as a person runs it, against the stand-in hub: what it prints, its exit status, Ctrl-C.
+
+Usage: pull_cli_test.py LILY
+"""
 import os
 import resource
 import signal
@@ -16,7 +19,8 @@ SERVER = Path(__file__).resolve().parent / "hub_server.py"
 
 class Pull(unittest.TestCase):
     def setUp(self):
-        self.hub = subprocess.Popen([sys.executable, str(SERVER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.hub = subprocess.Popen([sys.executable, str(SERVER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                    text=True)
         port = self.hub.stdout.readline().split()[0]
         self.cache = tempfile.TemporaryDirectory()
         self.models = Path(self.cache.name) / "lily/models"
