@@ -107,6 +107,7 @@ void positional_rows(std::vector<Option>& t) {
   t.push_back(Row("quantize", "IN", "", "a raw bfloat16 checkpoint directory").to(&Settings::in).must());
   t.push_back(Row("synth quantize", "OUT", "", "the directory to write; it must not hold a model yet")
                   .to(&Settings::out).must());
+  t.push_back(Row("pull", "REPO", "", "the repository at the hub: OWNER/NAME").to(&Settings::repo).must());
   t.push_back(Row("help", "COMMAND", "", "the command to explain").to(&Settings::topic));
 }
 
@@ -162,6 +163,8 @@ void analysis_rows(std::vector<Option>& t) {
                   "a request body: {messages, tools, chat_template_kwargs, add_generation_prompt}; - is standard input")
                   .to(&Settings::messages_file).must());
   t.push_back(Row("template", "ids", "", "print the prompt's token ids instead of its text").to(&Settings::ids));
+  t.push_back(Row("pull", "revision", "REV", "branch, tag or commit").to(&Settings::revision));
+  t.push_back(Row("pull", "name", "NAME", "what the model is called here; without it, the repository's NAME").to(&Settings::name));
   t.push_back(Row("synth", "preset", "NAME", "a known shape: qwen3.6-35b-a3b").to(&Settings::preset));
   t.push_back(Row("synth", "config", "FILE", "a config.json of any shape of the family").to(&Settings::config_file));
   t.push_back(Row("quantize", "bits", "2|3|4|5|6|8", "bits of a weight").choice(&Settings::bits));

@@ -60,6 +60,9 @@ struct Settings {
   bool all_layers = false;
   bool markdown = false;
 
+  // pull
+  std::string repo, revision = "main", name;
+
   // synth, quantize
   std::string preset, config_file;
   int bits = 4, group = 64;

@@ -31,6 +31,7 @@ void cmd_template(const Settings&);
 void cmd_inspect(const Settings&);
 void cmd_synth(const Settings&);
 void cmd_quantize(const Settings&);
+void cmd_pull(const Settings&);
 void cmd_help(const Settings&);
 
 }  // namespace lily::cli

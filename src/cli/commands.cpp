@@ -61,6 +61,13 @@ const std::vector<Command>& commands() {
        "Streams: never the whole model in memory. The router and the shared expert's gate are kept at 8 bits.",
        {"lily quantize Qwen3.6-35B-A3B qwen-4bit", "lily quantize raw out --bits 6 --group 32"},
        cmd_quantize},
+      {"pull", "download a checkpoint from a hub",
+       "The hub is what the environment variable HF_ENDPOINT names, any that speaks Hugging Face's protocol; HF_TOKEN is the "
+       "token for private models. Only what a model needs is fetched, to ~/.cache/lily/models/NAME (XDG_CACHE_HOME moves "
+       "it), and checked by size and hash. A download that broke off, or was stopped by Ctrl-C, goes on where it was when the "
+       "same command is given again.",
+       {"HF_ENDPOINT=https://HUB lily pull OWNER/NAME", "lily pull OWNER/NAME --revision v1 --name mine"},
+       cmd_pull},
       {"help", "explain a command", "", {"lily help run"}, cmd_help},
   };
   return table;

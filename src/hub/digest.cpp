@@ -32,7 +32,9 @@ Digest::~Digest() = default;
 Digest::Digest(Digest&&) noexcept = default;
 Digest& Digest::operator=(Digest&&) noexcept = default;
 
-void Digest::update(std::string_view bytes) { require(EVP_DigestUpdate(context_->evp, bytes.data(), bytes.size())); }
+void Digest::update(std::string_view bytes) {
+  require(EVP_DigestUpdate(context_->evp, bytes.data(), bytes.size()));
+}
 
 std::string Digest::finish() {
   std::array<unsigned char, EVP_MAX_MD_SIZE> raw{};

@@ -27,22 +27,31 @@ using nlohmann::json;
 constexpr int kTries = 5;  // broken transfers in a row that brought nothing
 constexpr double kLongestWait = 60;
 
-fs::path part_of(const fs::path& target) { return target.string() + ".part"; }
-fs::path note_of(const fs::path& target) { return target.string() + ".part.json"; }
-std::string hash_of(const RemoteFile& file) { return file.sha256.empty() ? file.git_blob : file.sha256; }
+fs::path part_of(const fs::path& target) {
+  return target.string() + ".part";
+}
+fs::path note_of(const fs::path& target) {
+  return target.string() + ".part.json";
+}
+std::string hash_of(const RemoteFile& file) {
+  return file.sha256.empty() ? file.git_blob : file.sha256;
+}
 Digest digest_of(const RemoteFile& file) {
   return Digest(file.sha256.empty() ? Digest::Kind::git_blob : Digest::Kind::sha256, file.size);
 }
 
-[[noreturn]] void throw_cancelled() { throw Error(ErrorCode::cancelled, "stopped"); }
+[[noreturn]] void throw_cancelled() {
+  throw Error(ErrorCode::cancelled, "stopped");
+}
 
 [[noreturn]] void throw_os(const fs::path& path, const char* did, int error, std::uint64_t needed) {
   if (error == ENOSPC || error == EDQUOT || error == EFBIG) {
     std::error_code ignored;
     const auto space = fs::space(path.parent_path(), ignored);
-    throw Error(ErrorCode::io, fmt::format("{}: no room ({}): {} more bytes are needed, {} are free. What has come so far "
-                                           "is kept: make room and run the same command again",
-                                           path.string(), std::strerror(error), needed, ignored ? 0 : space.available));
+    throw Error(ErrorCode::io,
+                fmt::format("{}: no room ({}): {} more bytes are needed, {} are free. What has come so far "
+                            "is kept: make room and run the same command again",
+                            path.string(), std::strerror(error), needed, ignored ? 0 : space.available));
   }
   throw Error(ErrorCode::io, fmt::format("{}: cannot {} it: {}", path.string(), did, std::strerror(error)));
 }
@@ -131,7 +140,11 @@ bool range_begins_at(const std::string& header, std::uint64_t offset, std::uint6
 class Download {
  public:
   Download(const DownloadContext& context, const RemoteFile& file)
-      : context_(context), file_(file), target_(context.dir / file.path), part_(part_of(target_)), digest_(digest_of(file)) {
+      : context_(context),
+        file_(file),
+        target_(context.dir / file.path),
+        part_(part_of(target_)),
+        digest_(digest_of(file)) {
     const auto note = read_note(note_of(target_));
     const std::uint64_t have = part_.size();
     if (have > 0 && note && note->hash == hash_of(file) && have <= file.size) {
@@ -175,10 +188,11 @@ class Download {
     std::error_code ignored;
     fs::remove(part_of(target_), ignored);
     fs::remove(note_of(target_), ignored);
-    throw Error(ErrorCode::corrupt,
-                fmt::format("{}: its {} is {}, the hub lists {}. The bytes were damaged on the way or at the hub; what came "
-                            "is deleted. Run the same command again",
-                            target_.string(), file_.sha256.empty() ? "git hash" : "SHA-256", found, hash_of(file_)));
+    throw Error(
+        ErrorCode::corrupt,
+        fmt::format("{}: its {} is {}, the hub lists {}. The bytes were damaged on the way or at the hub; what came "
+                    "is deleted. Run the same command again",
+                    target_.string(), file_.sha256.empty() ? "git hash" : "SHA-256", found, hash_of(file_)));
   }
 
   void fetch_all() {
@@ -197,9 +211,10 @@ class Download {
         fruitless = 0;
         wait = context_.retry_seconds;
       } else if (++fruitless == kTries) {
-        throw Error(ErrorCode::io, fmt::format("{}: the download broke off at byte {} of {}: {}. What has come so far is "
-                                               "kept: run the same command again to go on",
-                                               target_.string(), offset_, file_.size, fault));
+        throw Error(ErrorCode::io,
+                    fmt::format("{}: the download broke off at byte {} of {}: {}. What has come so far is "
+                                "kept: run the same command again to go on",
+                                target_.string(), offset_, file_.size, fault));
       }
       pause(wait);
       wait = std::min(wait * 2, kLongestWait);
@@ -241,9 +256,10 @@ class Download {
     if (head.status == 200 && offset_ > 0) restart();  // no ranges here, or the file has changed
     const std::string length = head.header("content-length");
     if (!length.empty() && length != std::to_string(file_.size - offset_)) {
-      throw Error(ErrorCode::corrupt,
-                  fmt::format("{}: the hub lists {} bytes, of which {} are missing, but sends {}. Run the same command again",
-                              target_.string(), file_.size, file_.size - offset_, printable(length)));
+      throw Error(
+          ErrorCode::corrupt,
+          fmt::format("{}: the hub lists {} bytes, of which {} are missing, but sends {}. Run the same command again",
+                      target_.string(), file_.size, file_.size - offset_, printable(length)));
     }
     etag_ = head.header("etag");
     write_note(note_of(target_), {hash_of(file_), etag_});
@@ -282,7 +298,9 @@ class Download {
 
 }  // namespace
 
-void download(const DownloadContext& context, const RemoteFile& file) { Download(context, file).run(); }
+void download(const DownloadContext& context, const RemoteFile& file) {
+  Download(context, file).run();
+}
 
 bool matches(const fs::path& path, const RemoteFile& file, const std::function<bool()>& stopped) {
   std::error_code error;

@@ -114,7 +114,9 @@ Http::Http(std::string token, std::function<bool()> stopped) : token_(std::move(
   }
 }
 
-Http::~Http() { curl_easy_cleanup(static_cast<CURL*>(curl_)); }
+Http::~Http() {
+  curl_easy_cleanup(static_cast<CURL*>(curl_));
+}
 
 HttpReply Http::get_once(const std::string& url, const std::vector<std::string>& headers, bool with_token,
                          const Sink& sink) {

@@ -37,12 +37,14 @@ class Http {
 
   /// GET. At most ten redirects; the token goes only to the first URL's scheme, host and port, and never again once a
   /// redirect has led elsewhere. A body without a sink is kept up to 64 MiB.
-  /// Throws TransferFault, Error(cancelled), Error(unsupported) for a redirect that leaves https, and what the sink throws.
+  /// Throws TransferFault, Error(cancelled), Error(unsupported) for a redirect that leaves https, and what the sink
+  /// throws.
   HttpReply get(const std::string& url, const std::vector<std::string>& headers = {}, const Sink& sink = {});
 
  private:
   struct Transfer;
-  HttpReply get_once(const std::string& url, const std::vector<std::string>& headers, bool with_token, const Sink& sink);
+  HttpReply get_once(const std::string& url, const std::vector<std::string>& headers, bool with_token,
+                     const Sink& sink);
 
   void* curl_;  // CURL*
   std::string token_;
@@ -53,7 +55,8 @@ class Http {
 std::string url_segment(std::string_view text);
 /// `location` as seen from `base`. Error(corrupt) when it is no URL.
 std::string url_resolve(const std::string& base, const std::string& location);
-/// "https://host:443": what must be equal for a token to be sent. Error(invalid_argument) unless http or https with a host.
+/// "https://host:443": what must be equal for a token to be sent. Error(invalid_argument) unless http or https with a
+/// host.
 std::string url_origin(const std::string& url);
 
 }  // namespace lily::hub

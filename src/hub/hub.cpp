@@ -125,7 +125,9 @@ class Record {
 class Pull {
  public:
   Pull(const std::string& repo, const PullOptions& options)
-      : options_(options), address_{checked_endpoint(options), repo, options.revision}, http_(options.token, options.stopped) {
+      : options_(options),
+        address_{checked_endpoint(options), repo, options.revision},
+        http_(options.token, options.stopped) {
     check_repo_name(repo);
     const std::string name = options.name.empty() ? repo.substr(repo.find('/') + 1) : options.name;
     if (name.find('/') != std::string::npos) {
@@ -203,8 +205,10 @@ class Pull {
     if (weights.empty()) needed("*.safetensors");
     for (const std::string& shard : weights) {
       if (shard.find('/') != std::string::npos) {
-        throw Error(ErrorCode::unsupported, fmt::format("{}: the shard '{}' lies in a folder of the repository, which is not "
-                                                        "supported", kIndex, printable(shard)));
+        throw Error(ErrorCode::unsupported,
+                    fmt::format("{}: the shard '{}' lies in a folder of the repository, which is not "
+                                "supported",
+                                kIndex, printable(shard)));
       }
       wanted_.push_back(&needed(shard));
     }

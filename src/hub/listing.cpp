@@ -65,7 +65,8 @@ RemoteFile parse_entry(const json& entry, const std::string& url) {
 }  // namespace
 
 const RemoteFile* Listing::find(std::string_view path) const {
-  const auto found = std::find_if(files.begin(), files.end(), [&](const RemoteFile& file) { return file.path == path; });
+  const auto found =
+      std::find_if(files.begin(), files.end(), [&](const RemoteFile& file) { return file.path == path; });
   return found == files.end() ? nullptr : &*found;
 }
 
@@ -81,9 +82,8 @@ void check_repo_name(const std::string& repo) {
                std::string_view::npos;
   };
   const auto slash = repo.find('/');
-  const bool good = slash == std::string::npos
-                        ? good_part(repo)
-                        : good_part(repo.substr(0, slash)) && good_part(repo.substr(slash + 1));
+  const bool good = slash == std::string::npos ? good_part(repo)
+                                               : good_part(repo.substr(0, slash)) && good_part(repo.substr(slash + 1));
   if (!good) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("'{}' does not name a repository; expected OWNER/NAME", printable(repo)));
@@ -100,9 +100,10 @@ void check_file_name(const std::string& path) {
     begin = end + 1;
   }
   if (!good) {
-    throw Error(ErrorCode::corrupt, fmt::format("the hub lists the file name '{}', which is refused: it is empty or could "
-                                                "lead out of the model's folder. Nothing was downloaded.",
-                                                printable(path)));
+    throw Error(ErrorCode::corrupt,
+                fmt::format("the hub lists the file name '{}', which is refused: it is empty or could "
+                            "lead out of the model's folder. Nothing was downloaded.",
+                            printable(path)));
   }
 }
 
@@ -119,14 +120,15 @@ void throw_status(const HttpReply& reply, const RepoAddress& address, const std:
   if (!said.empty()) said = " (\"" + said + "\")";
   const std::string where = address.endpoint;
   if (reply.status == 401 || reply.status == 403) {
-    throw Error(ErrorCode::unsupported,
-                fmt::format("{}: {} says {}{}. It does not exist, or is private, or its terms must be accepted there first: "
-                            "set HF_TOKEN to a token that may read it (or correct the one that is set)",
-                            what, where, reply.status, said));
+    throw Error(
+        ErrorCode::unsupported,
+        fmt::format("{}: {} says {}{}. It does not exist, or is private, or its terms must be accepted there first: "
+                    "set HF_TOKEN to a token that may read it (or correct the one that is set)",
+                    what, where, reply.status, said));
   }
   if (reply.status == 404 || reply.status == 410) {
-    throw Error(ErrorCode::not_found, fmt::format("{}: {} says that there is no such thing ({}){}", what, where,
-                                                  reply.status, said));
+    throw Error(ErrorCode::not_found,
+                fmt::format("{}: {} says that there is no such thing ({}){}", what, where, reply.status, said));
   }
   throw Error(ErrorCode::io, fmt::format("{}: {} answered {}{}", what, where, reply.status, said));
 }
@@ -167,11 +169,21 @@ Listing fetch_listing(Http& http, const RepoAddress& address) {
 }
 
 bool is_side_file(std::string_view path) {
-  static const std::set<std::string_view> names = {
-      "config.json",        "generation_config.json",  "tokenizer.json", "tokenizer_config.json",
-      "chat_template.json", "chat_template.jinja",     "vocab.json",     "merges.txt",
-      "added_tokens.json",  "special_tokens_map.json", "README.md",      "LICENSE",
-      "LICENSE.txt",        "LICENSE.md",              "NOTICE"};
+  static const std::set<std::string_view> names = {"config.json",
+                                                   "generation_config.json",
+                                                   "tokenizer.json",
+                                                   "tokenizer_config.json",
+                                                   "chat_template.json",
+                                                   "chat_template.jinja",
+                                                   "vocab.json",
+                                                   "merges.txt",
+                                                   "added_tokens.json",
+                                                   "special_tokens_map.json",
+                                                   "README.md",
+                                                   "LICENSE",
+                                                   "LICENSE.txt",
+                                                   "LICENSE.md",
+                                                   "NOTICE"};
   return names.count(path) != 0;
 }
 
@@ -183,7 +195,8 @@ std::vector<std::string> shards_of_index(const std::string& text, const std::str
   }
   std::set<std::string> shards;
   for (const auto& [tensor, shard] : map->items()) {
-    if (!shard.is_string()) throw Error(ErrorCode::corrupt, path + ": the shard of " + printable(tensor) + " is no name");
+    if (!shard.is_string())
+      throw Error(ErrorCode::corrupt, path + ": the shard of " + printable(tensor) + " is no name");
     check_file_name(shard.get<std::string>());
     shards.insert(shard.get<std::string>());
   }

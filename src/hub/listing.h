@@ -41,8 +41,8 @@ void check_file_name(const std::string& path);
 /// The text with everything but printable ASCII replaced, cut to 200 characters: for messages that quote a stranger.
 std::string printable(std::string_view text);
 
-/// Asks the hub. Error(not_found), Error(unsupported) for 401 and 403 (names HF_TOKEN), Error(corrupt) for an answer that
-/// makes no sense or a hostile file name, Error(io) for other statuses.
+/// Asks the hub. Error(not_found), Error(unsupported) for 401 and 403 (names HF_TOKEN), Error(corrupt) for an answer
+/// that makes no sense or a hostile file name, Error(io) for other statuses.
 Listing fetch_listing(Http& http, const RepoAddress& address);
 /// Throws what an answer other than 200 and 206 means. `what` is the repository or a file of it.
 [[noreturn]] void throw_status(const HttpReply& reply, const RepoAddress& address, const std::string& what);

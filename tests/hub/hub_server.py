@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -47,10 +48,15 @@ def index_of(shard: str) -> dict[str, bytes]:
     return SHARDED | {"model.safetensors.index.json": json.dumps({"weight_map": {"a": shard}}).encode()}
 
 
+REAL = BASE | {"config.json": (Path(__file__).resolve().parents[2] / "models/tiny/config.json").read_bytes()}
+
 # name → files and quirks
 REPOS: dict[str, dict] = {
     "good": {"files": BASE},
     "slow": {"files": BASE, "slow": True},
+    "real": {"files": REAL},                               # a config that Lily takes; the weights are noise
+    "real-slow": {"files": REAL, "slow": True},
+    "foreign": {"files": BASE | {"config.json": b'{"model_type": "other"}'}},
     "sharded": {"files": SHARDED},
     "paged": {"files": SHARDED, "page": 3},
     "no-shard": {"files": index_of("model-9.safetensors")},

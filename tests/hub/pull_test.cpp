@@ -48,7 +48,9 @@ TEST_F(HubTest, AnIndexSaysWhichShards) {
   EXPECT_FALSE(fs::exists(model("sharded") / "stray.safetensors"));
 }
 
-TEST_F(HubTest, ReadsAListingOfSeveralPages) { EXPECT_EQ(pull("paged").files, 6); }
+TEST_F(HubTest, ReadsAListingOfSeveralPages) {
+  EXPECT_EQ(pull("paged").files, 6);
+}
 
 TEST_F(HubTest, ARevisionWithASlash) {
   options.revision = "refs/pr/1";
@@ -182,7 +184,9 @@ TEST_F(HubTest, TheTokenDoesNotFollowARedirectElsewhere) {
   EXPECT_EQ(elsewhere, 4);
 }
 
-TEST_F(HubTest, RedirectsThatNeverEnd) { expect_says(error_of("loop"), ErrorCode::io, "more than ten redirects"); }
+TEST_F(HubTest, RedirectsThatNeverEnd) {
+  expect_says(error_of("loop"), ErrorCode::io, "more than ten redirects");
+}
 
 TEST_F(HubTest, HostileNamesAreRefusedBeforeAnythingIsWritten) {
   for (const char* name : {"up", "absolute", "backslash", "control", "dots", "index-escapes"}) {

@@ -33,7 +33,8 @@ class Project:
         self.top = {name.split("/")[0] for name in self.names}
         self.folders = {name.split("/")[1] for name in self.names if name.startswith("src/") and name.count("/") > 1}
         makefile = root / "Makefile"
-        self.targets = set(re.findall(r"^([\w-]+):", lint.text_of(makefile), re.MULTILINE)) if makefile.exists() else set()
+        rules = lint.text_of(makefile) if makefile.exists() else ""
+        self.targets = set(re.findall(r"^([\w-]+):", rules, re.MULTILINE))
         sources = {name: lint.text_of(root / name) for name in self.names
                    if name.startswith(("src/", "tests/")) and name.endswith((".h", ".cpp", ".cu", ".metal"))}
         self.words = set(re.findall(r"\w+", "\n".join(sources.values())))
@@ -48,7 +49,8 @@ class Project:
 
     def is_ours(self, text: str) -> bool:
         first = text.split("/")[0]
-        return "/" in text and not text.startswith(MADE) and (first in self.top or first in self.folders or first == "..")
+        ours = first in self.top or first in self.folders or first == ".."
+        return "/" in text and not text.startswith(MADE) and ours
 
 
 def problems_of_span(project: Project, text: str, document: Path) -> list[str]:
@@ -104,8 +106,8 @@ TREE = {
     "src/cli/main.cpp": 'command("run"); option("temp", "run chat");', "tools/a.py": "",
 }
 SELF_TEST = [
-    (TREE | {"README.md": "`src/base/error.h`, `base/error.h`, `src/ops/<op>/<op>.h`, `make build`, `lily run --temp 1`, "
-                          "[t](tools/a.py), `a.py`, `throw_it()`, `config.json`, `~/.cache/x`, `build/lily`, `a/b`\n"
+    (TREE | {"README.md": "`src/base/error.h`, `base/error.h`, `src/ops/<op>/<op>.h`, `make build`, "
+                          "`lily run --temp 1`, [t](tools/a.py), `a.py`, `throw_it()`, `config.json`, `~/.cache/x`, `build/lily`, `a/b`\n"
                           "```sh\nmake build && ./build/lily chat tiny\n```\n"}, ""),
     (TREE | {"README.md": "`src/base/gone.h`"}, "there is no src/base/gone.h"),
     (TREE | {"README.md": "`base/gone.h`"}, "there is no base/gone.h"),

@@ -60,7 +60,8 @@ def self_test(check: Callable[[Path], list[str]], cases: list[Case]) -> list[str
     return wrong
 
 
-def main(check: Callable[[Path], list[str]], cases: list[Case], warn: Callable[[Path], list[str]] | None = None) -> None:
+def main(check: Callable[[Path], list[str]], cases: list[Case],
+         warn: Callable[[Path], list[str]] | None = None) -> None:
     try:
         if sys.argv[1:] == ["--self-test"]:
             problems = self_test(check, cases)

@@ -70,7 +70,8 @@ def measure(root: Path, file_limit: int, function_limit: int, kernel_limit: int)
         lines = text.count("\n")
         if lines > file_limit:
             problems.append(f"{name}: {lines} lines, at most {file_limit}")
-        functions = cpp_functions(text) if path.suffix in CPP else python_functions(text) if path.suffix == ".py" else []
+        measure_of = cpp_functions if path.suffix in CPP else python_functions if path.suffix == ".py" else None
+        functions = measure_of(text) if measure_of else []
         limit = kernel_limit if name.endswith(KERNELS) else function_limit
         for line, head, length in functions:
             if length > limit:

@@ -44,7 +44,8 @@ def check(build: Path) -> list[str]:
     objects = [(path, isa) for folder, isa in folders for path in sorted(folder.rglob("*.o"))]
     if not objects:
         return [f"{build}: no kernel objects (lily_ops_*.dir): was it built?"]
-    return [f"{path.relative_to(build)}: {symbol}" for path, isa in objects for symbol in demangled(strangers(path, isa))]
+    return [f"{path.relative_to(build)}: {symbol}" for path, isa in objects
+            for symbol in demangled(strangers(path, isa))]
 
 
 def self_test() -> list[str]:
@@ -57,7 +58,8 @@ def self_test() -> list[str]:
         "an inline function of a header": "inline int half(int x) { return x / 2; } int (*lily_use)(int) = half;",
         "a function of another namespace": "namespace lily::ops { int run() { return 1; } }",
         "another set's function": "namespace lily::ops::avx512 { int run() { return 1; } }",
-        "a template of the library": "#include <vector>\nnamespace lily::ops::avx2 { void f(std::vector<int>& v) { v.push_back(1); } }",
+        "a template of the library": "#include <vector>\nnamespace lily::ops::avx2 {\n"
+                                     "void f(std::vector<int>& v) { v.push_back(1); } }",
     }
     wrong = []
     with tempfile.TemporaryDirectory() as folder:
