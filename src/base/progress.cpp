@@ -18,8 +18,9 @@ std::string human_bytes(double bytes) {
   return fmt::format("{:.{}f} {}", bytes, unit == 0 || bytes >= 99.95 ? 0 : bytes >= 9.995 ? 1 : 2, kUnits[unit]);
 }
 
-Progress::Progress(std::string label, std::uint64_t total, bool enabled)
+Progress::Progress(std::string label, std::uint64_t total, bool enabled, std::string unit)
     : label_(std::move(label)),
+      unit_(std::move(unit)),
       total_(total),
       enabled_(enabled),
       terminal_(::isatty(STDERR_FILENO) == 1),
@@ -53,13 +54,17 @@ void Progress::finish() {
   ended_ = true;
 }
 
+std::string Progress::amount(double n) const {
+  return unit_.empty() ? human_bytes(n) : fmt::format("{:.0f} {}", n, unit_);
+}
+
 void Progress::draw(Clock::time_point now, bool last) {
   if (!enabled_) return;
   const double seconds = std::chrono::duration<double>(now - start_).count();
   const double rate = seconds > 0 ? double(done_ - skipped_) / seconds : 0;
   const double part = total_ ? std::min(1.0, double(done_) / double(total_)) : 1.0;
-  std::string line = fmt::format("{} {:3.0f}% {} of {}, {}/s", label_, 100 * part, human_bytes(double(done_)),
-                                 human_bytes(double(total_)), human_bytes(rate));
+  std::string line = fmt::format("{} {:3.0f}% {} of {}, {}/s", label_, 100 * part, amount(double(done_)), amount(double(total_)),
+                                 amount(rate));
   if (last)
     line += fmt::format(", {:.1f} s", seconds);
   else if (rate > 0)

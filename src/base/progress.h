@@ -13,8 +13,8 @@ std::string human_bytes(double bytes);
 
 class Progress {
  public:
-  /// `total` bytes of work. `enabled` false: silent.
-  Progress(std::string label, std::uint64_t total, bool enabled = true);
+  /// `total` bytes of work, or of what `unit` says ("tokens"). `enabled` false: silent.
+  Progress(std::string label, std::uint64_t total, bool enabled = true, std::string unit = "");
   ~Progress();  // ends the line on a terminal, finished or not
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
@@ -26,8 +26,9 @@ class Progress {
  private:
   using Clock = std::chrono::steady_clock;
   void draw(Clock::time_point now, bool last);
+  std::string amount(double n) const;
 
-  std::string label_;
+  std::string label_, unit_;
   std::uint64_t total_, done_ = 0, skipped_ = 0;
   bool enabled_, terminal_, ended_ = false;
   Clock::time_point start_, drawn_;
