@@ -10,7 +10,12 @@
 #include "base/half.h"
 
 #if defined(__x86_64__)
+// GCC 12 warns of its own intrinsics' undefined operands (fixed in 13).
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #include <immintrin.h>
+#pragma GCC diagnostic pop
 #else
 #include <arm_neon.h>
 #endif
@@ -22,7 +27,7 @@ namespace lily::ops::LILY_ISA {
 #if defined(__AVX512F__)
 // ---------------------------------------------------------------------------------------------------- AVX-512
 using F32 = __m512;
-enum : int { kLanes = 16 };
+constexpr int kLanes = 16;
 
 LILY_SIMD F32 set1(float x) { return _mm512_set1_ps(x); }
 LILY_SIMD F32 load(const float* p) { return _mm512_loadu_ps(p); }
@@ -72,6 +77,28 @@ LILY_SIMD F32 sum_each(const F32* a) {
   const F32 g = _mm512_unpacklo_ps(e[2], e[3]) + _mm512_unpackhi_ps(e[2], e[3]);
   return _mm512_shuffle_ps(f, g, 0x44) + _mm512_shuffle_ps(f, g, 0xee);
 }
+/// Transposes the 4 × 4 floats of each 128-bit part of b[0 … 4).
+LILY_SIMD void transpose_parts(const F32* b, F32* out) {
+  const F32 lo01 = _mm512_unpacklo_ps(b[0], b[1]), hi01 = _mm512_unpackhi_ps(b[0], b[1]);
+  const F32 lo23 = _mm512_unpacklo_ps(b[2], b[3]), hi23 = _mm512_unpackhi_ps(b[2], b[3]);
+  out[0] = _mm512_shuffle_ps(lo01, lo23, 0x44);
+  out[1] = _mm512_shuffle_ps(lo01, lo23, 0xee);
+  out[2] = _mm512_shuffle_ps(hi01, hi23, 0x44);
+  out[3] = _mm512_shuffle_ps(hi01, hi23, 0xee);
+}
+/// Transposes kLanes vectors in place.
+LILY_SIMD void transpose(F32* r) {
+  F32 t[16];
+  for (int g = 0; g < 4; ++g) transpose_parts(r + 4 * g, t + 4 * g);
+  for (int j = 0; j < 4; ++j) {
+    const F32 lo = _mm512_shuffle_f32x4(t[j], t[4 + j], 0x44), hi = _mm512_shuffle_f32x4(t[j], t[4 + j], 0xee);
+    const F32 lo2 = _mm512_shuffle_f32x4(t[8 + j], t[12 + j], 0x44), hi2 = _mm512_shuffle_f32x4(t[8 + j], t[12 + j], 0xee);
+    r[j] = _mm512_shuffle_f32x4(lo, lo2, 0x88);
+    r[4 + j] = _mm512_shuffle_f32x4(lo, lo2, 0xdd);
+    r[8 + j] = _mm512_shuffle_f32x4(hi, hi2, 0x88);
+    r[12 + j] = _mm512_shuffle_f32x4(hi, hi2, 0xdd);
+  }
+}
 /// 4·kLanes floats p[4·i + j] as out[j] lane i.
 LILY_SIMD void load_transposed4(const float* p, F32* out) {
   F32 b[4];  // b[r]: float 4-tuples r, r + 4, r + 8, r + 12
@@ -81,13 +108,10 @@ LILY_SIMD void load_transposed4(const float* p, F32* out) {
     b[r] = _mm512_insertf32x4(b[r], _mm_loadu_ps(p + 32 + 4 * r), 2);
     b[r] = _mm512_insertf32x4(b[r], _mm_loadu_ps(p + 48 + 4 * r), 3);
   }
-  const F32 lo01 = _mm512_unpacklo_ps(b[0], b[1]), hi01 = _mm512_unpackhi_ps(b[0], b[1]);
-  const F32 lo23 = _mm512_unpacklo_ps(b[2], b[3]), hi23 = _mm512_unpackhi_ps(b[2], b[3]);
-  out[0] = _mm512_shuffle_ps(lo01, lo23, 0x44);
-  out[1] = _mm512_shuffle_ps(lo01, lo23, 0xee);
-  out[2] = _mm512_shuffle_ps(hi01, hi23, 0x44);
-  out[3] = _mm512_shuffle_ps(hi01, hi23, 0xee);
+  transpose_parts(b, out);
 }
+/// The vector with its halves exchanged.
+LILY_SIMD F32 swap_halves(F32 v) { return _mm512_shuffle_f32x4(v, v, 0x4e); }
 LILY_SIMD F32 load_bf16(const std::uint16_t* p) {
   const __m512i u = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
   return _mm512_castsi512_ps(_mm512_slli_epi32(u, 16));
@@ -112,7 +136,7 @@ LILY_SIMD F32 load_f16(const std::uint16_t* p) {
 #elif defined(__AVX2__)
 // ------------------------------------------------------------------------------------------------------- AVX2
 using F32 = __m256;
-enum : int { kLanes = 8 };
+constexpr int kLanes = 8;
 
 LILY_SIMD F32 set1(float x) { return _mm256_set1_ps(x); }
 LILY_SIMD F32 load(const float* p) { return _mm256_loadu_ps(p); }
@@ -159,11 +183,7 @@ LILY_SIMD F32 sum_each(const F32* a) {
   const F32 g = _mm256_unpacklo_ps(e[2], e[3]) + _mm256_unpackhi_ps(e[2], e[3]);
   return _mm256_shuffle_ps(f, g, 0x44) + _mm256_shuffle_ps(f, g, 0xee);
 }
-LILY_SIMD void load_transposed4(const float* p, F32* out) {
-  F32 b[4];
-  for (int r = 0; r < 4; ++r) {
-    b[r] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p + 4 * r)), _mm_loadu_ps(p + 16 + 4 * r), 1);
-  }
+LILY_SIMD void transpose_parts(const F32* b, F32* out) {
   const F32 lo01 = _mm256_unpacklo_ps(b[0], b[1]), hi01 = _mm256_unpackhi_ps(b[0], b[1]);
   const F32 lo23 = _mm256_unpacklo_ps(b[2], b[3]), hi23 = _mm256_unpackhi_ps(b[2], b[3]);
   out[0] = _mm256_shuffle_ps(lo01, lo23, 0x44);
@@ -171,6 +191,22 @@ LILY_SIMD void load_transposed4(const float* p, F32* out) {
   out[2] = _mm256_shuffle_ps(hi01, hi23, 0x44);
   out[3] = _mm256_shuffle_ps(hi01, hi23, 0xee);
 }
+LILY_SIMD void transpose(F32* r) {
+  F32 t[8];
+  for (int g = 0; g < 2; ++g) transpose_parts(r + 4 * g, t + 4 * g);
+  for (int j = 0; j < 4; ++j) {
+    r[j] = _mm256_permute2f128_ps(t[j], t[4 + j], 0x20);
+    r[4 + j] = _mm256_permute2f128_ps(t[j], t[4 + j], 0x31);
+  }
+}
+LILY_SIMD void load_transposed4(const float* p, F32* out) {
+  F32 b[4];
+  for (int r = 0; r < 4; ++r) {
+    b[r] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p + 4 * r)), _mm_loadu_ps(p + 16 + 4 * r), 1);
+  }
+  transpose_parts(b, out);
+}
+LILY_SIMD F32 swap_halves(F32 v) { return _mm256_permute2f128_ps(v, v, 0x01); }
 LILY_SIMD F32 load_bf16(const std::uint16_t* p) {
   const __m256i u = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   return _mm256_castsi256_ps(_mm256_slli_epi32(u, 16));
@@ -196,7 +232,7 @@ LILY_SIMD F32 load_f16(const std::uint16_t* p) {
 #else
 // ------------------------------------------------------------------------------------------------------- NEON
 using F32 = float32x4_t;
-enum : int { kLanes = 4 };
+constexpr int kLanes = 4;
 
 LILY_SIMD F32 set1(float x) { return vdupq_n_f32(x); }
 LILY_SIMD F32 load(const float* p) { return vld1q_f32(p); }
@@ -241,10 +277,19 @@ LILY_SIMD float max_lane(F32 v) {
   return a > b ? a : b;
 }
 LILY_SIMD F32 sum_each(const F32* a) { return vpaddq_f32(vpaddq_f32(a[0], a[1]), vpaddq_f32(a[2], a[3])); }
+LILY_SIMD void transpose(F32* r) {
+  const F32 a = vtrn1q_f32(r[0], r[1]), b = vtrn2q_f32(r[0], r[1]);
+  const F32 c = vtrn1q_f32(r[2], r[3]), d = vtrn2q_f32(r[2], r[3]);
+  r[0] = vcombine_f32(vget_low_f32(a), vget_low_f32(c));
+  r[1] = vcombine_f32(vget_low_f32(b), vget_low_f32(d));
+  r[2] = vcombine_f32(vget_high_f32(a), vget_high_f32(c));
+  r[3] = vcombine_f32(vget_high_f32(b), vget_high_f32(d));
+}
 LILY_SIMD void load_transposed4(const float* p, F32* out) {
   const float32x4x4_t t = vld4q_f32(p);
   for (int j = 0; j < 4; ++j) out[j] = t.val[j];
 }
+LILY_SIMD F32 swap_halves(F32 v) { return vextq_f32(v, v, 2); }
 LILY_SIMD F32 load_bf16(const std::uint16_t* p) { return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16)); }
 LILY_SIMD void load_bf16_pairs(const std::uint16_t* p, F32* even, F32* odd) {
   const uint32x4_t u = vreinterpretq_u32_u16(vld1q_u16(p));
