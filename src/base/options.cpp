@@ -15,6 +15,12 @@ constexpr int kMaxInt = std::numeric_limits<int>::max();
   throw UsageError(fmt::format("{} takes {}, not '{}'", flag, expected, text));
 }
 
+/// Is `text` one of the `words`, which are separated by '|'?
+bool is_one_of(const std::string& text, const std::string& words) {
+  if (text.empty() || text.find('|') != text.npos) return false;
+  return fmt::format("|{}|", words).find(fmt::format("|{}|", text)) != std::string::npos;
+}
+
 /// A row under construction: the constructor sets the words, the functions below say where the value goes.
 struct Row : Option {
   Row(std::string commands_, std::string name_, std::string value_, std::string help_) {
@@ -42,8 +48,7 @@ struct Row : Option {
   Row&& choice(std::string Settings::*field) && {
     default_text = Settings().*field;
     set = [field, flag = spelling(), words = value](Settings& s, const std::string& text) {
-      const std::string bar = "|" + words + "|";
-      if (text.empty() || text.find('|') != text.npos || bar.find("|" + text + "|") == bar.npos) wrong(flag, text, words);
+      if (!is_one_of(text, words)) wrong(flag, text, words);
       s.*field = text;
     };
     return std::move(*this);
@@ -80,8 +85,7 @@ struct Row : Option {
   Row&& choice(int Settings::*field) && {
     default_text = std::to_string(Settings().*field);
     set = [field, flag = spelling(), words = value](Settings& s, const std::string& text) {
-      const std::string bar = "|" + words + "|";
-      if (text.empty() || text.find('|') != text.npos || bar.find("|" + text + "|") == bar.npos) wrong(flag, text, words);
+      if (!is_one_of(text, words)) wrong(flag, text, words);
       s.*field = int(parse_integer(flag, text, 0, kMaxInt));
     };
     return std::move(*this);
@@ -195,6 +199,8 @@ std::vector<Option> make_table() {
 }
 
 }  // namespace
+
+std::string Option::spelling() const { return positional() ? name : fmt::format("--{}", name); }
 
 bool Option::of(std::string_view command) const {
   return commands == "*" || fmt::format(" {} ", commands).find(fmt::format(" {} ", command)) != std::string::npos;

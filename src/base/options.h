@@ -82,7 +82,7 @@ struct Option {
 
   bool positional() const { return name[0] >= 'A' && name[0] <= 'Z'; }
   bool takes_value() const { return !value.empty() || positional(); }
-  std::string spelling() const { return positional() ? name : "--" + name; }
+  std::string spelling() const;
   bool of(std::string_view command) const;  // does `command` take it?
 };
 

@@ -83,16 +83,16 @@ std::string config_text(const Json& config) {
 }
 
 std::string tensors_text(const std::vector<TensorGroup>& groups) {
-  std::string text = fmt::format("\n{:<16}{:<22}{:<20}{:<34}{:>8}{:>12}{:>12}\n", "tensors", "role", "shape", "stored", "tensors",
+  std::string text = fmt::format("\n{:<18}{:<22}{:<20}{:<34}{:>8}{:>12}{:>12}\n", "tensors", "role", "shape", "stored", "tensors",
                                  "M weights", "bytes");
   std::int64_t weights = 0, bytes = 0;
   for (const TensorGroup& g : groups) {
-    text += fmt::format("  {:<14}{:<22}{:<20}{:<34}{:>8}{:>12.3f}{:>12}\n", g.part, g.role, g.shape, g.stored, g.tensors,
+    text += fmt::format("  {:<16}{:<22}{:<20}{:<34}{:>8}{:>12.3f}{:>12}\n", g.part, g.role, g.shape, g.stored, g.tensors,
                         double(g.weights) / 1e6, human_bytes(double(g.bytes)));
     weights += g.weights;
     bytes += g.bytes;
   }
-  return text + fmt::format("  {:<100}{:>12.3f}{:>12}\n", fmt::format("sum, {:.3f} bits a weight", 8.0 * double(bytes) / double(weights)),
+  return text + fmt::format("  {:<102}{:>12.3f}{:>12}\n", fmt::format("sum, {:.3f} bits a weight", 8.0 * double(bytes) / double(weights)),
                             double(weights) / 1e6, human_bytes(double(bytes)));
 }
 
@@ -137,8 +137,8 @@ void cmd_inspect(const Settings& s) {
   }
   std::string text = fmt::format("model    {}\nbackend  {}\n\n", ready.dir.string(), engine.backend().name());
   text += config_text(config) + tensors_text(groups) + memory_text(memory);
-  text += "\n" + plan::explain(decode_plan, weights, decode, s.all_layers);
-  text += "\n" + plan::explain(prefill_plan, weights, prefill, s.all_layers);
+  text += fmt::format("\n{}\n{}", plan::explain(decode_plan, weights, decode, s.all_layers),
+                      plan::explain(prefill_plan, weights, prefill, s.all_layers));
   put(text);
 }
 

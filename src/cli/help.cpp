@@ -13,11 +13,12 @@ constexpr std::size_t kColumns = 100;
 std::string wrapped(const std::string& text, std::size_t indent) {
   std::string out;
   std::size_t column = indent;
+  const std::string new_line = fmt::format("\n{:{}}", "", indent);
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = std::min(text.find_first_of(" \n", at), text.size());
     const std::size_t width = end - at;
     if (column > indent && column + 1 + width > kColumns) {
-      out += "\n" + std::string(indent, ' ');
+      out += new_line;
       column = indent;
     } else if (column > indent) {
       out += ' ';
@@ -27,7 +28,7 @@ std::string wrapped(const std::string& text, std::size_t indent) {
     column += width;
     at = end;
     if (at < text.size() && text[at] == '\n') {
-      out += "\n" + std::string(indent, ' ');
+      out += new_line;
       column = indent;
     }
     if (at < text.size()) ++at;
@@ -38,15 +39,15 @@ std::string wrapped(const std::string& text, std::size_t indent) {
 std::string flag_column(const Option& o) {
   std::string s = o.letter ? fmt::format("-{}, ", o.letter) : "";
   s += o.spelling();
-  if (!o.value.empty()) s += " " + o.value;
+  if (!o.value.empty()) s += fmt::format(" {}", o.value);
   return s;
 }
 
 std::string usage(const Command& c) {
-  std::string s = "lily " + c.name;
+  std::string s = fmt::format("lily {}", c.name);
   for (const Option* o : options_of(c.name)) {
     if (o->positional()) {
-      s += o->required ? " " + o->name : fmt::format(" [{}]", o->name);
+      s += o->required ? fmt::format(" {}", o->name) : fmt::format(" [{}]", o->name);
     } else if (o->required) {
       s += fmt::format(" {} {}", o->spelling(), o->value);
     }
@@ -65,10 +66,10 @@ std::string rows(const Command& c, bool positional, bool common) {
   std::string s;
   for (const Option* o : options_of(c.name)) {
     if (o->positional() != positional || (o->commands == "*") != common) continue;
-    std::string flag = "  " + flag_column(*o);
+    std::string flag = fmt::format("  {}", flag_column(*o));
     constexpr std::size_t kHelpColumn = 30;
     if (flag.size() + 2 > kHelpColumn) {
-      flag += "\n" + std::string(kHelpColumn, ' ');
+      flag += fmt::format("\n{:{}}", "", kHelpColumn);
     } else {
       flag.resize(kHelpColumn, ' ');
     }
@@ -89,7 +90,7 @@ std::string general_help() {
 
 std::string command_help(const Command& c) {
   std::string s = fmt::format("{}\n\nusage: {}\n", c.summary, usage(c));
-  if (!c.details.empty()) s += "\n" + wrapped(c.details, 0) + "\n";
+  if (!c.details.empty()) s += fmt::format("\n{}\n", wrapped(c.details, 0));
   const auto section = [&](const char* title, const std::string& text) {
     if (!text.empty()) s += fmt::format("\n{}:\n{}", title, text);
   };
@@ -97,18 +98,22 @@ std::string command_help(const Command& c) {
   section("options", rows(c, false, false));
   section("options of every command", rows(c, false, true));
   std::string examples;
-  for (const std::string& e : c.examples) examples += "  " + e + "\n";
+  for (const std::string& e : c.examples) examples += fmt::format("  {}\n", e);
   section("examples", examples);
   return s;
 }
 
 std::string options_markdown() {
-  const auto cell = [](std::string text) {
-    for (std::size_t at = 0; (at = text.find('|', at)) != text.npos; at += 2) text.insert(at, "\\");
-    return text;
+  const auto cell = [](const std::string& text) {  // a bar would end the cell
+    std::string escaped;
+    for (const char c : text) {
+      if (c == '|') escaped += '\\';
+      escaped += c;
+    }
+    return escaped;
   };
   const auto row = [&](const Option& o) {
-    return fmt::format("| `{}` | {} | {} |\n", cell(flag_column(o)), cell(o.help) + (o.env.empty() ? "" : ". Environment: `" + o.env + "`"),
+    return fmt::format("| `{}` | {} | {} |\n", cell(flag_column(o)), cell(o.help) + (o.env.empty() ? "" : fmt::format(". Environment: `{}`", o.env)),
                        o.required ? "required" : cell(o.default_text));
   };
   std::string s =
@@ -121,14 +126,14 @@ std::string options_markdown() {
   }
   for (const Command& c : commands()) {
     s += fmt::format("\n## lily {}\n\n{}.\n\n    {}\n", c.name, c.summary, usage(c));
-    if (!c.details.empty()) s += "\n" + c.details + "\n";
+    if (!c.details.empty()) s += fmt::format("\n{}\n", c.details);
     std::string own;
     for (const Option* o : options_of(c.name)) {
       if (o->commands != "*") own += row(*o);
     }
     if (!own.empty()) s += "\n| option | meaning | default |\n|---|---|---|\n" + own;
     s += "\nExamples:\n\n";
-    for (const std::string& e : c.examples) s += "    " + e + "\n";
+    for (const std::string& e : c.examples) s += fmt::format("    {}\n", e);
   }
   return s;
 }

@@ -9,7 +9,7 @@
 
 namespace lily::cli {
 
-Ready load(const Settings& settings, int max_context) {
+Ready load(const Settings& settings, int max_context, int snapshots) {
   Ready r;
   r.dir = find_model(settings.model);
   r.model = std::make_unique<LoadedModel>(load_model(r.dir, {.mlock = settings.mlock}));
@@ -18,6 +18,7 @@ Ready load(const Settings& settings, int max_context) {
 
   EngineOptions options;
   options.max_context = max_context;
+  options.snapshots = snapshots;
   options.backend.name = settings.backend;
   options.backend.threads = settings.threads;
   options.backend.exact = settings.exact;

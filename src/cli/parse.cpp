@@ -10,7 +10,14 @@
 namespace lily::cli {
 namespace {
 
-/// One word's place in the table, for what the library does not report by name.
+/// The library's words for a value that is missing ("--temp: 1 required TEXT missing") or one too many ("exact was given
+/// a disallowed flag override"), in ours.
+std::string mismatch(const std::string& message) {
+  const std::string name = message.substr(0, message.find_first_of(": "));
+  if (message.find("override") != message.npos) return fmt::format("--{} takes no value", name);
+  return message.find("required") != message.npos ? fmt::format("{} needs a value", name) : message;
+}
+
 std::string unexpected(const std::string& word) {
   if (word.size() > 1 && word[0] == '-') return fmt::format("unknown option {}", word.substr(0, word.find('=')));
   return fmt::format("unexpected argument '{}'", word);
@@ -41,11 +48,13 @@ Settings parse(const Command& command, std::vector<std::string> words) {
   try {
     app.parse(words);
   } catch (const CLI::ArgumentMismatch& e) {
-    throw UsageError(e.what());
+    throw UsageError(mismatch(e.what()));
   } catch (const CLI::ParseError& e) {
     throw UsageError(e.what());
   }
-  if (const auto extra = app.remaining(); !extra.empty() && !settings.help) throw UsageError(unexpected(extra.front()));
+  std::vector<std::string> extra = app.remaining();
+  if (const auto mark = std::find(extra.begin(), extra.end(), "--"); mark != extra.end()) extra.erase(mark);
+  if (!extra.empty() && !settings.help) throw UsageError(unexpected(extra.front()));
   for (const Option* o : options_of(command.name)) {
     if (given.contains(o)) continue;
     if (const char* value = o->env.empty() ? nullptr : std::getenv(o->env.c_str())) {

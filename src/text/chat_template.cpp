@@ -274,7 +274,7 @@ std::optional<std::string> template_of_config(const std::filesystem::path& dir) 
 
 std::string RenderedPrompt::text() const {
   std::string all;
-  for (const Segment& segment : segments) all += segment.text;
+  for (const TextSegment& segment : segments) all += segment.text;
   return all;
 }
 
