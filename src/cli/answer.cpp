@@ -4,9 +4,8 @@
 
 #include <cstdio>
 
-#include "base/progress.h"
 #include "cli/output.h"
-#include "text/reasoning.h"
+#include "text/output_parser.h"
 #include "text/stream_decoder.h"
 
 namespace lily::cli {
@@ -75,9 +74,61 @@ class PromptProgress {
   bool show_, drawn_ = false;
 };
 
+/// Puts the model's text, token by token, into an Answer and onto the screen.
+class Receiver {
+ public:
+  Receiver(Answer& answer, bool thinking, const Tokenizer& tokenizer, const AnswerOptions& options)
+      : answer_(answer),
+        screen_(options.show),
+        decoder_(tokenizer),
+        parser_(thinking && !options.raw, options.tools ? *options.tools : ToolSchemas(), {.enabled = options.tools != nullptr}),
+        raw_(options.raw) {}
+
+  void take(std::int32_t id) {
+    const std::string text = decoder_.push(id);
+    raw_ ? content(text) : take(parser_.push(text));
+  }
+  void finish(TextEnd end) {
+    const std::string text = decoder_.finish();
+    if (raw_) {
+      content(text);
+    } else {
+      take(parser_.push(text));
+      take(parser_.finish(end));
+      answer_.calls.resize(std::size_t(parser_.completed_calls()));
+    }
+    screen_.finish();
+  }
+
+ private:
+  void content(const std::string& text) {
+    answer_.content += text;
+    screen_.content(text);
+  }
+  void take(const OutputParser::Delta& delta) {
+    answer_.reasoning += delta.reasoning;
+    screen_.reasoning(delta.reasoning);
+    for (const ToolEvent& e : delta.events) {
+      switch (e.kind) {
+        case ToolEvent::Kind::text: content(e.text); break;
+        case ToolEvent::Kind::call_begin: answer_.calls.push_back({e.id, e.text, ""}); break;
+        case ToolEvent::Kind::arguments: answer_.calls.back().arguments += e.text; break;
+        case ToolEvent::Kind::call_end: break;
+      }
+    }
+  }
+
+  Answer& answer_;
+  Screen screen_;
+  StreamDecoder decoder_;
+  OutputParser parser_;
+  bool raw_;
+};
+
 }  // namespace
 
 const char* Answer::finish_reason() const {
+  if (!calls.empty()) return "tool_calls";
   switch (generated.finish) {
     case Finish::end_token: return "stop";
     case Finish::length: return "length";
@@ -89,27 +140,8 @@ const char* Answer::finish_reason() const {
 Answer answer(Session& session, const Prompt& prompt, Sampler& sampler, const Tokenizer& tokenizer,
               const AnswerOptions& options, const Interrupt& interrupt) {
   Answer a;
-  Screen screen(options.show);
   PromptProgress progress(options.show);
-  StreamDecoder decoder(tokenizer);
-  ReasoningParser parser(prompt.thinking && !options.raw);
-  const auto take = [&](const std::string& text, bool last) {
-    if (options.raw) {
-      a.content += text;
-      return screen.content(text);
-    }
-    ReasoningParser::Delta delta = parser.push(text);
-    if (last) {
-      const ReasoningParser::Delta rest = parser.finish();
-      delta.reasoning += rest.reasoning;
-      delta.content += rest.content;
-    }
-    a.reasoning += delta.reasoning;
-    a.content += delta.content;
-    screen.reasoning(delta.reasoning);
-    screen.content(delta.content);
-  };
-
+  Receiver receiver(a, prompt.thinking, tokenizer, options);
   GenerateOptions generation;
   generation.max_tokens = options.max_tokens;
   generation.end_ids = tokenizer.end_tokens();
@@ -119,12 +151,11 @@ Answer answer(Session& session, const Prompt& prompt, Sampler& sampler, const To
     return !interrupt.wanted();
   };
   generation.on_token = [&](std::int32_t id) {
-    take(decoder.push(id), false);
+    receiver.take(id);
     return !interrupt.wanted();
   };
   a.generated = generate(session, prompt.ids, sampler, generation);
-  take(decoder.finish(), true);
-  screen.finish();
+  receiver.finish(a.generated.finish == Finish::end_token ? TextEnd::complete : TextEnd::truncated);
   return a;
 }
 
