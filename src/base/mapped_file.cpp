@@ -105,4 +105,11 @@ void MappedFile::lock(std::uint64_t offset, std::uint64_t bytes) const {
                           path_.string(), pages.bytes, system_words(error), allowed));
 }
 
+void release_pages(const std::byte* mapped, std::uint64_t bytes) {
+  static const auto page = std::uintptr_t(sysconf(_SC_PAGESIZE));
+  const auto begin = (reinterpret_cast<std::uintptr_t>(mapped) + page - 1) / page * page;
+  const auto end = (reinterpret_cast<std::uintptr_t>(mapped) + bytes) / page * page;
+  if (end > begin) (void)::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+}
+
 }  // namespace lily

@@ -37,4 +37,8 @@ class MappedFile {
   std::uint64_t size_ = 0;
 };
 
+/// Gives back the resident pages that lie wholly inside a part of a mapping that was read and is not needed soon; a
+/// later access reads the file again. Only for ranges of a MappedFile: elsewhere it would lose data.
+void release_pages(const std::byte* mapped, std::uint64_t bytes);
+
 }  // namespace lily

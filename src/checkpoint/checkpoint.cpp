@@ -108,11 +108,10 @@ void Checkpoint::compare_with_index() {
   std::set<std::string> gone_files, gone_tensors, moved, unlisted;
   for (const auto& [tensor, shard] : index_) {
     const Tensor* found = find(tensor);
-    if (!found)
-      gone_tensors.insert(tensor);
-    else if (found->file_name() != shard)
-      moved.insert(tensor);
-    if (!plain_name(shard) || !std::filesystem::exists(dir_ / shard)) gone_files.insert(shard);
+    const bool shard_there = plain_name(shard) && std::filesystem::exists(dir_ / shard);
+    if (!found) gone_tensors.insert(tensor);
+    if (!shard_there) gone_files.insert(shard);
+    if (found && shard_there && found->file_name() != shard) moved.insert(tensor);
   }
   for (const Tensor& tensor : tensors_)
     if (!index_.count(tensor.info->name)) unlisted.insert(tensor.info->name);

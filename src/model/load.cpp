@@ -163,7 +163,7 @@ class Binder {
     std::memcpy(copy->data(), tensor.data(), tensor.info->bytes);
     const auto* data = reinterpret_cast<const std::byte*>(copy->data());
     report_.copied_bytes += std::int64_t(tensor.info->bytes);
-    ++realigned_;
+    ++report_.realigned_tensors;
     weights_.keep(std::move(copy));
     return data;
   }
@@ -235,8 +235,8 @@ class Binder {
     const Shape& packed = codes.info->shape;
     bool rows_match = packed.size() == whole.size();
     for (std::size_t i = 0; rows_match && i + 1 < whole.size(); ++i) rows_match = packed[i] == whole[i];
-    // The product cannot overflow: the header's sizes were checked to fit 63 bits, and a word is 4 bytes.
-    const std::int64_t words = rows_match ? packed.back() : 0;
+    // More words than columns are no width at all, and the product below stays small.
+    const std::int64_t words = rows_match && packed.back() <= dims.cols ? packed.back() : 0;
     const std::int64_t bits = words * 32 / dims.cols;
     if (!rows_match || words * 32 % dims.cols || !is_quant_bits(bits)) {
       Shape four = whole;
@@ -272,7 +272,8 @@ class Binder {
   bool bind_raw_experts(const TableEntry& entry, const Dims& dims) {
     const bool down = entry.row->role == Role::expert_down_proj;
     const std::string name = fmt::format("layers.{}.{}", entry.layer, down ? kRawDown : kRawGateUp);
-    if (!find(name)) return false;
+    // A raw model that has neither form hears of the raw one.
+    if (!find(name) && (!report_.raw || find(module_name(*entry.row, entry.layer) + ".weight"))) return false;
     const std::int64_t rows = down ? dims.rows : 2 * dims.rows;  // of one expert in the tensor
     const Shape expected{dims.count, rows, dims.cols};
     const Tensor& tensor = need(name, shape_text(expected));
@@ -348,9 +349,9 @@ class Binder {
       r.skipped_bytes += count_bytes.second;
     }
     if (!groups.empty()) r.lines.push_back("skipped, not needed for text: " + groups);
-    if (realigned_)
-      r.lines.push_back(
-          fmt::format("{} tensors do not begin at a multiple of 4 bytes in their file and were copied", realigned_));
+    if (r.realigned_tensors)
+      r.lines.push_back(fmt::format("{} tensors do not begin at a multiple of 4 bytes in their file and were copied",
+                                    r.realigned_tensors));
     auto& warnings = r.warnings;
     warnings.insert(warnings.end(), config_.warnings.begin(), config_.warnings.end());
     warnings.insert(warnings.end(), checkpoint_.warnings().begin(), checkpoint_.warnings().end());
@@ -373,7 +374,6 @@ class Binder {
   std::set<std::string> used_, overrides_seen_;
   std::map<std::string, Matrix> raw_views_;  // gate_up_proj is bound twice and copied at most once
   std::vector<std::string> conflicts_;
-  int realigned_ = 0;
 };
 
 }  // namespace

@@ -27,6 +27,7 @@ struct LoadReport {
   std::int64_t file_bytes = 0;        // of all shards
   std::int64_t weight_bytes = 0;      // of the tensors the engine uses
   std::int64_t skipped_bytes = 0;     // vision and draft-head tensors, never touched
+  int realigned_tensors = 0;          // copied because of their odd place in the file
   std::int64_t copied_bytes = 0;      // owned copies: widened vectors, realigned tensors
 };
 

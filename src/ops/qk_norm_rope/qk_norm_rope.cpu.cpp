@@ -23,15 +23,15 @@ std::int64_t qk_norm_rope_units(const QkNormRopeArgs& a) { return a.rows; }  // 
 
 void qk_norm_rope_run(const QkNormRopeArgs& a, std::int64_t begin, std::int64_t end, CpuScratch& scratch) {
   const int half = a.rotary_dim / 2;
-  double* frequency = reinterpret_cast<double*>(scratch.data);
-  float *cos_row = reinterpret_cast<float*>(frequency + half), *sin_row = cos_row + half;
-  for (int j = 0; j < half; ++j) frequency[j] = ::pow(a.theta, -2.0 * j / a.rotary_dim);
+  float* frequency = reinterpret_cast<float*>(scratch.data);  // rope_frequency, which must not be emitted here
+  float *cos_row = frequency + half, *sin_row = cos_row + half;
+  for (int j = 0; j < half; ++j) frequency[j] = 1.0f / ::powf(float(a.theta), float(2 * j) / float(a.rotary_dim));
   for (std::int64_t r = begin; r < end; ++r) {
     const SegmentRows& seg = segment_of(a.segments.data(), int(r));
-    const double position = double(seg.position + (r - seg.row));
+    const float position = float(seg.position + (r - seg.row));
     for (int j = 0; j < half; ++j) {
-      cos_row[j] = float(::cos(position * frequency[j]));
-      sin_row[j] = float(::sin(position * frequency[j]));
+      cos_row[j] = ::cosf(position * frequency[j]);
+      sin_row[j] = ::sinf(position * frequency[j]);
     }
     for (int h = 0; h < a.heads; ++h) {
       const std::int64_t at = (r * a.heads + h) * a.head_dim;

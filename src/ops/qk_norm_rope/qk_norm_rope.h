@@ -2,9 +2,17 @@
 #pragma once
 #include "ops/pass.h"
 
+#include <cmath>
+
 namespace lily::ops {
+/// theta^(−2j/rotary_dim) in float32, each step rounded.
+inline float rope_frequency(double theta, int j, int rotary_dim) {
+  return 1.0f / std::pow(float(theta), float(2 * j) / float(rotary_dim));
+}
+
 /// Per head: rms_norm over head_dim with its weight, then rotary embedding of the first rotary_dim channels: channel j pairs
-/// with j + rotary_dim/2, angle = position·theta^(−2j/rotary_dim), computed in double and rounded to float32.
+/// with j + rotary_dim/2. The angle is a float32 product of the position and a float32 frequency, as in transformers:
+/// their rounding (1e-5 of a radian at position 200, more later) belongs to what the weights were trained with.
 struct QkNormRopeArgs {
   const float* qg;  // [rows, heads·2·head_dim]: head by head, head_dim of q, then head_dim of gate
   float* k;         // [rows, kv_heads·head_dim] in place

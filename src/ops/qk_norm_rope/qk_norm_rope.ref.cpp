@@ -32,8 +32,8 @@ void norm_rope(const QkNormRopeArgs& a, const float* x, const float* w, std::int
   for (int i = 0; i < a.head_dim; ++i) out[i] = x[i] * scale * w[i];
   const int half = a.rotary_dim / 2;
   for (int j = 0; j < half; ++j) {
-    const double angle = double(position) * std::pow(a.theta, -2.0 * j / a.rotary_dim);
-    const float cos = float(std::cos(angle)), sin = float(std::sin(angle));
+    const float angle = float(position) * rope_frequency(a.theta, j, a.rotary_dim);
+    const float cos = std::cos(angle), sin = std::sin(angle);
     const float first = out[j], second = out[j + half];
     out[j] = first * cos - second * sin;
     out[j + half] = second * cos + first * sin;

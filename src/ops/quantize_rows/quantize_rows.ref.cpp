@@ -19,14 +19,15 @@ void quantize_rows_ref(const QuantizeRowsArgs& a) {
     const float* x = a.x + std::int64_t(r) * l.width;
     std::byte* row = a.q + r * l.row_bytes();
     auto* scales = reinterpret_cast<float*>(row + l.scale_offset());
-    auto* sums = reinterpret_cast<float*>(row + l.sum_offset());
+    auto* sums = reinterpret_cast<float*>(row + l.sum_offset(1));
+    auto* both_sums = reinterpret_cast<float*>(row + l.sum_offset(2));  // with two terms only
     for (int g = 0; g < l.width / kQuantGroup; ++g) {
       const float* v = x + g * kQuantGroup;
       float largest = 0;
       for (int i = 0; i < kQuantGroup; ++i) largest = std::max(largest, std::fabs(v[i]));
       const float scale = largest / 127.0f;
-      const float inverse = largest > 0 ? 127.0f / largest : 0.0f;
-      std::int32_t sum = 0;
+      const float inverse = largest >= kQuantSmallest ? 127.0f / largest : 0.0f;
+      std::int32_t sum = 0, sum2 = 0;
       for (int i = 0; i < kQuantGroup; ++i) {
         const float t = v[i] * inverse;
         const float q1 = std::nearbyint(t);
@@ -34,10 +35,12 @@ void quantize_rows_ref(const QuantizeRowsArgs& a) {
         const std::int64_t at = l.position(g * kQuantGroup + i);
         row[l.term_offset(0) + at] = std::byte(std::int8_t(q1));
         if (l.terms == 2) row[l.term_offset(1) + at] = std::byte(std::int8_t(q2));
-        sum += l.terms == 2 ? 254 * int(q1) + int(q2) : int(q1);
+        sum += int(q1);
+        sum2 += int(q2);
       }
       scales[g] = scale;
-      sums[g] = float(sum) * (l.terms == 2 ? scale / 254.0f : scale);
+      sums[g] = float(sum) * scale;
+      if (l.terms == 2) both_sums[g] = float(254 * sum + sum2) * (scale / 254.0f);
     }
   }
 }

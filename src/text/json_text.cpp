@@ -1,0 +1,231 @@
+#include "text/json_text.h"
+
+#include <charconv>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <unordered_map>
+#include <vector>
+
+#include "base/error.h"
+
+namespace lily {
+namespace {
+
+using json = nlohmann::ordered_json;
+
+constexpr size_t kMaxDumpDepth = 256;
+
+// Builds the value. An object of nlohmann::ordered_json finds a key by a scan, so the index of each open object's
+// keys is kept here.
+class Builder final : public nlohmann::json_sax<json> {
+ public:
+  explicit Builder(size_t max_depth) : max_depth_(max_depth) {}
+  json& root() { return root_; }
+
+  bool null() override { return place(nullptr), true; }
+  bool boolean(bool v) override { return place(v), true; }
+  bool number_integer(number_integer_t v) override { return place(v), true; }
+  bool number_unsigned(number_unsigned_t v) override { return place(v), true; }
+  bool number_float(number_float_t v, const string_t& text) override {
+    if (text.find_first_of(".eE") != std::string::npos) return place(v), true;
+    return place(json::binary(std::vector<uint8_t>(text.begin(), text.end()), kBigIntegerSubtype)), true;
+  }
+  bool string(string_t& v) override { return place(std::move(v)), true; }
+  bool binary(binary_t&) override { return false; }
+  bool start_object(size_t) override { return open(json::object()); }
+  bool end_object() override { return close(); }
+  bool start_array(size_t) override { return open(json::array()); }
+  bool end_array() override { return close(); }
+  bool key(string_t& v) override {
+    Level& level = levels_.back();
+    auto& members = level.value->get_ref<json::object_t&>();
+    const auto [it, fresh] = level.index.emplace(v, members.size());
+    if (fresh) members.push_back({v, json()});  // of the vector beneath: no search
+    level.member = it->second;
+    return true;
+  }
+  bool parse_error(size_t, const std::string&, const nlohmann::detail::exception& e) override {
+    throw Error(ErrorCode::invalid_argument, std::string("not JSON: ") + e.what());
+  }
+
+ private:
+  struct Level {
+    json* value;
+    std::unordered_map<std::string, size_t> index;
+    size_t member = 0;
+  };
+
+  json* place(json v) {
+    if (levels_.empty()) {
+      root_ = std::move(v);
+      return &root_;
+    }
+    Level& level = levels_.back();
+    if (level.value->is_array()) {
+      level.value->push_back(std::move(v));
+      return &level.value->back();
+    }
+    // ordered_map derives from a vector of pairs.
+    json& slot = level.value->get_ref<json::object_t&>().begin()[static_cast<ptrdiff_t>(level.member)].second;
+    slot = std::move(v);
+    return &slot;
+  }
+  bool open(json container) {
+    if (levels_.size() >= max_depth_) {
+      throw Error(ErrorCode::invalid_argument, "JSON nested deeper than " + std::to_string(max_depth_));
+    }
+    json* value = place(std::move(container));
+    levels_.push_back({value, {}, 0});
+    return true;
+  }
+  bool close() {
+    levels_.pop_back();
+    return true;
+  }
+
+  size_t max_depth_;
+  json root_;
+  std::vector<Level> levels_;
+};
+
+void dump(const json& value, std::string& out, size_t depth) {
+  if (depth > kMaxDumpDepth) {
+    throw Error(ErrorCode::invalid_argument, "JSON nested deeper than " + std::to_string(kMaxDumpDepth));
+  }
+  switch (value.type()) {
+    case json::value_t::null:
+    case json::value_t::discarded:
+      out += "null";
+      break;
+    case json::value_t::boolean:
+      out += value.get<bool>() ? "true" : "false";
+      break;
+    case json::value_t::number_integer:
+      out += std::to_string(value.get<int64_t>());
+      break;
+    case json::value_t::number_unsigned:
+      out += std::to_string(value.get<uint64_t>());
+      break;
+    case json::value_t::number_float: {
+      const std::string text = python_float(value.get<double>());
+      out += text == "inf" ? "Infinity" : text == "-inf" ? "-Infinity" : text == "nan" ? "NaN" : text;
+      break;
+    }
+    case json::value_t::string:
+      out += '"';
+      append_json_escaped(out, value.get_ref<const std::string&>());
+      out += '"';
+      break;
+    case json::value_t::binary: {
+      const auto& digits = value.get_binary();
+      if (!digits.has_subtype() || digits.subtype() != kBigIntegerSubtype) {
+        throw Error(ErrorCode::invalid_argument, "JSON holds binary data");
+      }
+      out.append(digits.begin(), digits.end());
+      break;
+    }
+    case json::value_t::array: {
+      out += '[';
+      const char* separator = "";
+      for (const json& item : value) {
+        out += separator;
+        dump(item, out, depth + 1);
+        separator = ", ";
+      }
+      out += ']';
+      break;
+    }
+    case json::value_t::object: {
+      out += '{';
+      const char* separator = "";
+      for (const auto& [key, item] : value.get_ref<const json::object_t&>()) {
+        out += separator;
+        out += '"';
+        append_json_escaped(out, key);
+        out += "\": ";
+        dump(item, out, depth + 1);
+        separator = ", ";
+      }
+      out += '}';
+      break;
+    }
+  }
+}
+
+}  // namespace
+
+json parse_json(std::string_view text, size_t max_depth) {
+  Builder builder(max_depth);
+  json::sax_parse(text.begin(), text.end(), &builder);
+  return std::move(builder.root());
+}
+
+std::string python_json(const json& value) {
+  std::string out;
+  dump(value, out, 0);
+  return out;
+}
+
+void append_json_escaped(std::string& out, std::string_view text) {
+  constexpr char kHex[] = "0123456789abcdef";
+  for (const char c : text) {
+    switch (c) {
+      case '"':
+        out += "\\\"";
+        break;
+      case '\\':
+        out += "\\\\";
+        break;
+      case '\n':
+        out += "\\n";
+        break;
+      case '\r':
+        out += "\\r";
+        break;
+      case '\t':
+        out += "\\t";
+        break;
+      case '\b':
+        out += "\\b";
+        break;
+      case '\f':
+        out += "\\f";
+        break;
+      default:
+        if (static_cast<unsigned char>(c) < 0x20) {
+          out += "\\u00";
+          out += kHex[c >> 4];
+          out += kHex[c & 15];
+        } else {
+          out += c;
+        }
+    }
+  }
+}
+
+std::string python_float(double value) {
+  if (std::isnan(value)) return "nan";
+  if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
+  char buffer[64];
+  const auto end = std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::scientific).ptr;
+  const std::string_view shortest(buffer, end - buffer);  // the fewest digits that give the value back
+  const size_t e = shortest.find('e');
+  int exponent = 0;
+  std::from_chars(shortest.data() + e + (shortest[e + 1] == '+' ? 2 : 1), end, exponent);
+  std::string sign, digits;
+  for (const char c : shortest.substr(0, e)) {
+    if (c == '-') sign = "-";
+    if (c >= '0' && c <= '9') digits += c;
+  }
+  const auto n = static_cast<int>(digits.size());
+  if (exponent < -4 || exponent >= 16) {
+    const int size = std::abs(exponent);
+    const std::string mantissa = n == 1 ? digits : digits.substr(0, 1) + "." + digits.substr(1);
+    return sign + mantissa + (exponent < 0 ? "e-" : "e+") + (size < 10 ? "0" : "") + std::to_string(size);
+  }
+  if (exponent < 0) return sign + "0." + std::string(-exponent - 1, '0') + digits;
+  if (exponent + 1 >= n) return sign + digits + std::string(exponent + 1 - n, '0') + ".0";
+  return sign + digits.substr(0, exponent + 1) + "." + digits.substr(exponent + 1);
+}
+
+}  // namespace lily
