@@ -246,12 +246,15 @@ SafetensorsHeader parse_safetensors_header(std::span<const std::byte> head, std:
                 fmt::format("{}: header length {} is beyond the limit of {} bytes: not a safetensors file, "
                             "or a damaged one",
                             name, length, kMaxSafetensorsHeader));
-  if (length > file_size - 8 || length > head.size() - 8)
+  if (length > file_size - 8)
     throw Error(
         ErrorCode::corrupt,
         fmt::format("{}: the file has {} bytes, its header alone needs {}: {} bytes are missing (an interrupted "
                     "download? fetch the file again)",
                     name, file_size, 8 + length, 8 + length - file_size));
+  if (length > head.size() - 8)
+    throw Error(ErrorCode::internal,
+                fmt::format("{}: {} bytes given of a header of {}", name, head.size(), 8 + length));
   HeaderSax sax(name);
   const char* text = reinterpret_cast<const char*>(head.data()) + 8;
   nlohmann::json::sax_parse(text, text + length, &sax);

@@ -235,8 +235,8 @@ class Binder {
     const Shape& packed = codes.info->shape;
     bool rows_match = packed.size() == whole.size();
     for (std::size_t i = 0; rows_match && i + 1 < whole.size(); ++i) rows_match = packed[i] == whole[i];
-    // The product cannot overflow: the header's sizes were checked to fit 63 bits, and a word is 4 bytes.
-    const std::int64_t words = rows_match ? packed.back() : 0;
+    // More words than columns are no width at all, and the product below stays small.
+    const std::int64_t words = rows_match && packed.back() <= dims.cols ? packed.back() : 0;
     const std::int64_t bits = words * 32 / dims.cols;
     if (!rows_match || words * 32 % dims.cols || !is_quant_bits(bits)) {
       Shape four = whole;
