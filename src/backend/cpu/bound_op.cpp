@@ -51,8 +51,6 @@ void bind_op(const CpuKernels& k, const plan::Op& op, const Pass& pass, BoundOp&
     case K::moe_combine: return tie(k.moe_combine, bind_moe_combine(op, pass), out);
     case K::add: return tie(k.add, bind_add(op, pass), out);
     case K::gather_rows: return tie(k.gather_rows, bind_gather_rows(op, pass), out);
-    case K::qk_prep:
-    case K::gdn_recurrent:
     case K::count_: break;
   }
   throw Error(ErrorCode::internal, std::string("no CPU kernel for op kind ") + plan::op_name(op.kind));
