@@ -14,6 +14,7 @@
 #include <functional>
 #include <thread>
 
+#include <sys/mman.h>
 #include <time.h>
 
 #include "ops/expert_sort/expert_sort.h"
@@ -130,6 +131,25 @@ double read_rate(Pool& pool, const std::byte* p, std::int64_t bytes) {
   return double(bytes / kPiece * kPiece) / s;
 }
 
+// Memory in huge pages where the system lends them, as the back end's buffers are.
+struct Buffer {
+  explicit Buffer(std::int64_t n) : bytes((std::size_t(n) + kHuge - 1) / kHuge * kHuge + kHuge) {
+    whole = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (whole == MAP_FAILED) std::abort();
+    data = static_cast<std::byte*>(whole) + (kHuge - reinterpret_cast<std::uintptr_t>(whole) % kHuge);
+#if defined(__linux__)
+    madvise(data, bytes - kHuge, MADV_HUGEPAGE);
+#endif
+  }
+  ~Buffer() { munmap(whole, bytes); }
+  Buffer(const Buffer&) = delete;
+  float* floats() const { return reinterpret_cast<float*>(data); }
+  static constexpr std::size_t kHuge = 2 << 20;
+  std::size_t bytes;
+  void* whole;
+  std::byte* data;
+};
+
 double median(std::vector<double> v) {
   std::sort(v.begin(), v.end());
   return v[v.size() / 2];
@@ -180,13 +200,13 @@ struct Stack {
 };
 
 struct Input {
-  std::vector<std::byte> q;
   QuantLayout layout;
-  Input(const Isa& isa, std::int64_t rows, std::int64_t cols, int terms) : layout{int(cols), terms} {
+  Buffer q;
+  Input(const Isa& isa, std::int64_t rows, std::int64_t cols, int terms)
+      : layout{int(cols), terms}, q(rows * layout.row_bytes()) {
     const auto x = random_rows(rows, cols, 1);
-    q.resize(std::size_t(rows * layout.row_bytes()));
     Scratch s;
-    run_all(isa.quantize_rows, {x.data(), q.data(), int(rows), layout}, s.view);
+    run_all(isa.quantize_rows, {x.data(), q.data, int(rows), layout}, s.view);
   }
 };
 
@@ -204,7 +224,7 @@ void bench_gemv(const Options& o, Pool& pool, const Isa& isa) {
              [&] {
                double s = 0;
                for (std::int64_t i = 0; i < w.m.count; ++i) {
-                 LinearArgs a{.activations = activations(o), .q = in.q.data(), .layout = in.layout, .w = w.m.at(i)};
+                 LinearArgs a{.activations = activations(o), .q = in.q.data, .layout = in.layout, .w = w.m.at(i)};
                  a.y = y.data(), a.rows = tokens, a.decode = true;
                  s += run_units(pool, isa.linear, a);
                }
@@ -219,9 +239,9 @@ void bench_gemm(const Options& o, Pool& pool, const Isa& isa) {
   for (const Shape& c : {Shape{8192, 2048, 512}, {2048, 4096, 512}, {512, 2048, 512}, {8192, 2048, 64}, {8192, 2048, 2048}}) {
     const Stack w(1, c.rows, c.cols);
     const Input in(isa, c.tokens, c.cols, o.int16 ? 2 : 1);
-    std::vector<float> y(std::size_t(c.rows) * std::size_t(c.tokens));
-    LinearArgs a{.activations = activations(o), .q = in.q.data(), .layout = in.layout, .w = w.m};
-    a.y = y.data(), a.rows = c.tokens;
+    const Buffer y(std::int64_t(c.rows) * c.tokens * 4);
+    LinearArgs a{.activations = activations(o), .q = in.q.data, .layout = in.layout, .w = w.m};
+    a.y = y.floats(), a.rows = c.tokens;
     report(o, "gemm " + std::to_string(c.rows) + "x" + std::to_string(c.cols) + " tokens " + std::to_string(c.tokens), "GOP/s",
            [&] { return peak_rate(pool, isa.name); },
            [&] { return 2.0 * c.rows * c.cols * c.tokens * (o.int16 ? 2 : 1) / run_units(pool, isa.linear, a); });
@@ -264,7 +284,7 @@ void bench_experts(const Options& o, Pool& pool, const Isa& isa) {
   for (int tokens : {1, 2, 512, 2048}) {
     const bool decode = tokens <= 8;
     const Input x(isa, tokens, kWidth, o.int16 ? 2 : 1), h(isa, std::int64_t(tokens) * kK, kInner, o.int16 ? 2 : 1);
-    std::vector<float> out(std::size_t(tokens * kK * kInner)), residual(std::size_t(tokens * kWidth)), shared(residual.size());
+    const Buffer out(4ll * tokens * kK * kInner), residual(4ll * tokens * kWidth), shared(4ll * tokens * kWidth);
     const std::vector<float> gates(std::size_t(tokens), 0.1f);
     Routing r(tokens, kExperts, kK);
     std::mt19937 random(5);
@@ -278,11 +298,11 @@ void bench_experts(const Options& o, Pool& pool, const Isa& isa) {
       expert_sort_ref({expert.data(), r.groups.data(), tokens, kExperts, kK});
       for (int e = 0; e < kExperts; ++e) active += r.groups[e] != r.groups[e + 1];
     };
-    const ExpertInArgs in_args = {.activations = activations(o), .q = x.q.data(), .layout = x.layout, .gate = gate.m, .up = up.m,
-                                  .groups = r.groups.data(), .h = out.data(), .rows = tokens, .k = kK, .decode = decode};
-    const ExpertOutArgs out_args = {.activations = activations(o), .q = h.q.data(), .layout = h.layout, .down = down.m,
-                                    .groups = r.groups.data(), .weight = r.weight.data(), .shared = shared.data(),
-                                    .shared_gate = gates.data(), .residual = residual.data(), .rows = tokens, .k = kK,
+    const ExpertInArgs in_args = {.activations = activations(o), .q = x.q.data, .layout = x.layout, .gate = gate.m, .up = up.m,
+                                  .groups = r.groups.data(), .h = out.floats(), .rows = tokens, .k = kK, .decode = decode};
+    const ExpertOutArgs out_args = {.activations = activations(o), .q = h.q.data, .layout = h.layout, .down = down.m,
+                                    .groups = r.groups.data(), .weight = r.weight.data(), .shared = shared.floats(),
+                                    .shared_gate = gates.data(), .residual = residual.floats(), .rows = tokens, .k = kK,
                                     .decode = decode};
     const auto measure = [&](double matrices, const std::function<double()>& f) {
       active = 0;

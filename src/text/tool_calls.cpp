@@ -402,7 +402,8 @@ void ToolCallParser::add_value(std::string_view text) {
   value_ += text;
   if (is_certainly_string(type_, value_)) {
     streaming_ = true;
-    emit_arguments("\"" + escaped(value_));
+    emit_arguments("\"");
+    emit_arguments(escaped(value_));
   }
 }
 
