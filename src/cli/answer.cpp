@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <cstdio>
 
 #include "cli/output.h"
@@ -54,7 +55,7 @@ class PromptProgress {
  public:
   explicit PromptProgress(bool show) : show_(show && stderr_is_terminal()) {}
   void told(std::int64_t done, std::int64_t total) {
-    if (!show_) return;
+    if (!show_ || Clock::now() - begin_ < std::chrono::milliseconds(500)) return;
     if (done < total && done > 0) {
       std::fprintf(stderr, "\r\x1b[2mreading the prompt: %lld of %lld tokens\x1b[0m\x1b[K", static_cast<long long>(done),
                    static_cast<long long>(total));
@@ -71,7 +72,10 @@ class PromptProgress {
   ~PromptProgress() { clear(); }
 
  private:
+  using Clock = std::chrono::steady_clock;
+
   bool show_, drawn_ = false;
+  Clock::time_point begin_ = Clock::now();
 };
 
 /// Puts the model's text, token by token, into an Answer and onto the screen.

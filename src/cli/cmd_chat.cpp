@@ -1,6 +1,6 @@
 #include <fmt/format.h>
 
-#include <fstream>
+#include <optional>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -52,7 +52,10 @@ class Chat {
   }
 
   void run() {
-    if (lines_.interactive()) note("/help lists the commands");
+    if (lines_.interactive()) {
+      note("/help lists the commands");
+      interrupt_.emplace();
+    }
     while (const auto line = lines_.read("> ")) {
       if (line->empty()) continue;
       if ((*line)[0] == '/' && !line->starts_with("//")) {
@@ -129,12 +132,13 @@ class Chat {
   /// One answer; true when it called tools and the model is to go on with their results.
   bool step() {
     Sampler sampler(next_sampling());
-    Answer a;
-    {
-      const Interrupt interrupt;
-      const AnswerOptions options{.max_tokens = settings_.max_tokens.value_or(0), .tools = tools_.is_null() ? nullptr : &schemas_};
-      a = answer(*session_, prompter_.chat(conversation_.body()), sampler, tokenizer_, options, interrupt);
-    }
+    const AnswerOptions options{.max_tokens = settings_.max_tokens.value_or(0), .tools = tools_.is_null() ? nullptr : &schemas_};
+    std::optional<Interrupt> during_answer;  // from a pipe, Ctrl-C between answers ends the program as usual
+    if (!interrupt_) during_answer.emplace();
+    Interrupt& interrupt = interrupt_ ? *interrupt_ : *during_answer;
+    interrupt.clear();
+    const Answer a = answer(*session_, prompter_.chat(conversation_.body()), sampler, tokenizer_, options, interrupt);
+    during_answer.reset();
     last_ = a.generated;
     if (settings_.stats) note(stats_line(last_));
     if (a.generated.finish == Finish::length) note("the answer was cut: --max-tokens, or the end of the context window");
@@ -165,6 +169,7 @@ class Chat {
   SamplerOptions sampling_;
   Conversation conversation_;
   LineReader lines_;
+  std::optional<Interrupt> interrupt_;  // on a terminal, all the time: a Ctrl-C just after the answer's end must not end all
   Generated last_;
   std::uint64_t answers_ = 0;
 };

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/progress.h"
 #include "cli/command.h"
+#include "cli/interrupt.h"
 #include "cli/output.h"
 #include "hub/hub.h"
 #include "model/config.h"
@@ -16,14 +17,6 @@
 
 namespace lily::cli {
 namespace {
-
-volatile std::sig_atomic_t interrupted = 0;
-
-/// The first Ctrl-C asks for an orderly stop, the second one ends the program at once.
-void on_interrupt(int number) {
-  interrupted = 1;
-  std::signal(number, SIG_DFL);
-}
 
 std::string environment(const char* name) {
   const char* value = std::getenv(name);
@@ -43,6 +36,7 @@ class Bar {
     bar_->add(std::min(fresh, more));
     if (more > fresh) bar_->skip(more - fresh);
   }
+  void end() { bar_.reset(); }
   void finish() {
     if (bar_) bar_->finish();
   }
@@ -68,9 +62,8 @@ void cmd_pull(const Settings& s) {
   options.check_config = [](const std::string& config) { parse_config(config, "config.json"); };
   Bar bar;
   options.progress = [&bar](const hub::PullProgress& at) { bar.show(at); };
-  options.stopped = [] { return interrupted != 0; };
-  std::signal(SIGINT, on_interrupt);
-  std::signal(SIGTERM, on_interrupt);
+  const Interrupt interrupt;
+  options.stopped = [&interrupt] { return interrupt.wanted(); };
 #ifdef SIGXFSZ
   std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is an error to explain, not the end
 #endif
@@ -79,7 +72,9 @@ void cmd_pull(const Settings& s) {
     report = hub::pull(s.repo, options);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::cancelled) throw;
-    throw Error(ErrorCode::cancelled, "stopped. What has come so far is kept: run the same command again to go on");
+    bar.end();
+    log_info("stopped. What has come so far is kept: run the same command again to go on");
+    die_of_interrupt();
   }
   bar.finish();
   log_info(fmt::format("{} at {}: {} files, {}, verified", s.repo, report.commit.substr(0, 12), report.files,

@@ -68,7 +68,10 @@ const std::vector<Command>& commands() {
        "same command is given again.",
        {"HF_ENDPOINT=https://HUB lily pull OWNER/NAME", "lily pull OWNER/NAME --revision v1 --name mine"},
        cmd_pull},
-      {"help", "explain a command", "", {"lily help run"}, cmd_help},
+      {"help", "explain a command",
+       "The word fusions instead of a command lists the fused ops, what each replaces and where.",
+       {"lily help run", "lily help fusions"},
+       cmd_help},
   };
   return table;
 }

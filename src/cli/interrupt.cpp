@@ -26,6 +26,8 @@ Interrupt::~Interrupt() { sigaction(SIGINT, &former, nullptr); }
 
 bool Interrupt::wanted() const { return interrupted != 0; }
 
+void Interrupt::clear() { interrupted = 0; }
+
 void die_of_interrupt() {
   std::signal(SIGINT, SIG_DFL);
   std::raise(SIGINT);

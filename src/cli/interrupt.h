@@ -10,7 +10,8 @@ class Interrupt {
   ~Interrupt();
   Interrupt(const Interrupt&) = delete;
   Interrupt& operator=(const Interrupt&) = delete;
-  bool wanted() const;  // since the beginning of this object's life
+  bool wanted() const;  // since the beginning of this object's life or the last clear()
+  void clear();
 };
 
 /// Ends the process as SIGINT does when nobody catches it, so that a shell sees what happened.

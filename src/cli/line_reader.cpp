@@ -60,15 +60,17 @@ struct LineReader::Editor {
   std::optional<std::string> read() {
     while (true) {
       cancelled = false;
+      // The editor would switch the terminal over only after it has shown the prompt: keys in between went astray.
+      el_set(edit, EL_PREP_TERM, 1);
       int length = 0;
       const char* text = el_gets(edit, &length);
-      if (!text || length <= 0) {
-        std::fputc('\n', stderr);
-        return std::nullopt;
-      }
       if (cancelled) {
         std::fputs("^C\n", stderr);
         continue;
+      }
+      if (!text || length <= 0) {
+        std::fputc('\n', stderr);
+        return std::nullopt;
       }
       std::string line(text, std::size_t(length));
       while (!line.empty() && (line.back() == '\n' || line.back() == '\r')) line.pop_back();

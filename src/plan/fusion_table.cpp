@@ -116,7 +116,7 @@ Plan fuse(Plan plan, const std::string& backend, std::span<const std::string> of
 
 std::string fusions_markdown() {
   std::string out =
-      "# Fusions\n\nWritten by `lily inspect --fusions` from src/plan/fusion_table.cpp; do not edit.\n\n"
+      "# Fusions\n\nWritten by `lily help fusions` from src/plan/fusion_table.cpp; do not edit.\n\n"
       "| name | fused op | replaces | back ends | what it does |\n|---|---|---|---|---|\n";
   for (const FusionRow& row : table()) {
     std::string parts, backends;

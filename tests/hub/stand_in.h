@@ -23,7 +23,8 @@ class StandInHub {
  public:
   StandInHub() {
     int to[2], from[2];
-    if (::pipe2(to, O_CLOEXEC) != 0 || ::pipe2(from, O_CLOEXEC) != 0) throw std::runtime_error("pipe");
+    if (::pipe(to) != 0 || ::pipe(from) != 0) throw std::runtime_error("pipe");
+    for (const int end : {to[0], to[1], from[0], from[1]}) ::fcntl(end, F_SETFD, FD_CLOEXEC);
     pid_ = ::fork();
     if (pid_ == 0) {
       ::dup2(to[0], 0);

@@ -6,6 +6,7 @@ from pathlib import Path
 import lint
 
 ENUM = re.compile(r"enum class OpKind \{(.*?)count_", re.DOTALL)
+NO_OPS = {"matmul", "probe"}  # what several ops share, and what measures the machine
 ROW = re.compile(r"^\|\s*`(\w+)`", re.MULTILINE)
 
 
@@ -22,7 +23,7 @@ def check(root: Path) -> list[str]:
     ops_text = "\n".join(lint.text_of(path) for path in (root / "src/ops").rglob("*.h"))
     made_text = "".join(lint.text_of(root / name) for name in ("src/plan/fusion_table.cpp", "src/ops/registry.cpp")
                         if (root / name).exists())
-    problems = [f"src/ops/{folder}: no op of src/plan/op.h is called so" for folder in sorted(folders - set(kinds))]
+    problems = [f"src/ops/{folder}: no op of src/plan/op.h is called so" for folder in sorted(folders - set(kinds) - NO_OPS)]
     for kind in kinds:
         contract = root / "src/ops" / kind / f"{kind}.h"
         if kind in folders and not contract.is_file():

@@ -1,4 +1,4 @@
-// Attention on the CPU. Both forms walk the keys in blocks of kKeyBlock aligned to absolute positions with the running maximum
+// Attention on the CPU. Both forms walk the keys in blocks aligned to absolute positions with the running maximum
 // and sum of the online softmax; a row is never mixed with another.
 //   prefill: a block of keys is widened (K transposed) once for many rows; both products are the same small matrix product.
 //   decode (attention_decode.cpu.cpp): every K and V row is read once, straight from the cache, for all its query heads.
@@ -12,17 +12,21 @@ std::int64_t attention_decode_units(const AttentionArgs& a);
 void attention_decode_run(const AttentionArgs& a, std::int64_t begin, std::int64_t end, CpuScratch& scratch);
 
 constexpr int kPrefillRows = 32;  // rows of a unit, at most
+constexpr int kPrefillKeys = 64;  // keys widened at once
+static_assert(kKvBlockTokens % kPrefillKeys == 0 && kPrefillKeys % kPair == 0);
 
 /// Sizes and scratch of one unit: up to `rows` rows and the `share` query heads of one KV head.
 struct PrefillTile {
   int rows, share, padded;  // padded: head_dim in whole pairs
-  float *kt, *v, *p;        // [head_dim][kKeyBlock], [kKeyBlock][padded], [kTileHeads][kKeyBlock]
+  float* k;                 // [kPrefillKeys / kPair][padded][kPair]: K transposed, a panel of kPair keys after another
+  float* v;                 // [padded / kPair][kPrefillKeys][kPair]: a panel of kPair channels after another
+  float* p;                 // [kTileHeads][kPrefillKeys]: scores, then their exponentials
   float *m, *l, *o;         // [rows][share], …, [rows][share][padded]
 };
 
 LILY_SIMD int prefill_rows(const AttentionArgs& a) {
   const std::int64_t padded = div_up(a.head_dim, kPair) * kPair;
-  const std::int64_t fit = (std::int64_t(kCpuScratchBytes) / 4 - 2 * kKeyBlock * (padded + kPair) - 1024) /
+  const std::int64_t fit = (std::int64_t(kCpuScratchBytes) / 4 - 2 * kPrefillKeys * padded - kTileHeads * kPrefillKeys) /
                            (std::int64_t(a.heads / a.kv_heads) * (padded + 2));
   return fit < 1 ? 1 : fit < kPrefillRows ? int(fit) : kPrefillRows;
 }
@@ -32,51 +36,58 @@ LILY_SIMD PrefillTile prefill_tile(const AttentionArgs& a, CpuScratch& scratch) 
   t.rows = prefill_rows(a);
   t.share = a.heads / a.kv_heads;
   t.padded = int(div_up(a.head_dim, kPair) * kPair);
-  t.kt = reinterpret_cast<float*>(scratch.data);
-  t.v = t.kt + std::int64_t(t.padded) * kKeyBlock;
-  t.p = t.v + std::int64_t(kKeyBlock) * t.padded;
-  t.o = t.p + kTileHeads * kKeyBlock;
+  t.k = reinterpret_cast<float*>(scratch.data);
+  t.v = t.k + std::int64_t(t.padded) * kPrefillKeys;
+  t.p = t.v + std::int64_t(t.padded) * kPrefillKeys;
+  t.o = t.p + kTileHeads * kPrefillKeys;
   t.m = t.o + std::int64_t(t.rows) * t.share * t.padded;
   t.l = t.m + t.rows * t.share;
   return t;
 }
 
-/// Widens `n` keys from `position` on: K transposed, V with rows padded. Keys beyond n become zero.
+/// Widens `n` keys from `position` on into the tile's k and v; K of keys beyond n becomes zero.
 template <class Kv>
 LILY_SIMD void widen_keys(const AttentionArgs& a, const SequenceState& state, int head, std::int64_t position, int n,
                           const PrefillTile& t) {
   const int dim = a.head_dim;
   const typename Kv::Type* k = kv_rows<Kv>(a, state, false, head, position);
   const typename Kv::Type* v = kv_rows<Kv>(a, state, true, head, position);
-  int d = 0;
-  for (; d + kLanes <= dim; d += kLanes) {
-    for (int key = 0; key < kKeyBlock; key += kLanes) {
-      F32 r[kLanes];
-      for (int i = 0; i < kLanes; ++i) {
-        r[i] = key + i < n ? Kv::load_vector(k + std::int64_t(key + i) * dim + d) : zero();
+  for (int panel = 0; panel < n; panel += kPair) {
+    float* out = t.k + std::int64_t(panel) * t.padded;
+    int d = 0;
+    for (; d + kLanes <= dim; d += kLanes) {
+      for (int key = 0; key < kPair; key += kLanes) {
+        F32 r[kLanes];
+        for (int i = 0; i < kLanes; ++i) {
+          const int from = panel + key + i;
+          r[i] = from < n ? Kv::load_vector(k + std::int64_t(from) * dim + d) : zero();
+        }
+        transpose(r);
+        for (int i = 0; i < kLanes; ++i) store(out + (d + i) * kPair + key, r[i]);
       }
-      transpose(r);
-      for (int i = 0; i < kLanes; ++i) store(t.kt + std::int64_t(d + i) * kKeyBlock + key, r[i]);
     }
-  }
-  for (; d < dim; ++d) {
-    for (int key = 0; key < kKeyBlock; ++key) {
-      t.kt[std::int64_t(d) * kKeyBlock + key] = key < n ? Kv::scalar(k + std::int64_t(key) * dim + d) : 0.0f;
+    for (; d < dim; ++d) {
+      for (int key = 0; key < kPair; ++key) {
+        out[d * kPair + key] = panel + key < n ? Kv::scalar(k + std::int64_t(panel + key) * dim + d) : 0.0f;
+      }
     }
   }
   for (int key = 0; key < n; ++key) {
-    float* out = t.v + std::int64_t(key) * t.padded;
     const typename Kv::Type* in = v + std::int64_t(key) * dim;
-    for (d = 0; d + kLanes <= dim; d += kLanes) store(out + d, Kv::load_vector(in + d));
-    for (; d < dim; ++d) out[d] = Kv::scalar(in + d);
-    for (; d < t.padded; ++d) out[d] = 0;
+    int d = 0;
+    for (; d + kLanes <= dim; d += kLanes) {
+      store(t.v + (d / kPair * kPrefillKeys + key) * kPair + d % kPair, Kv::load_vector(in + d));
+    }
+    for (; d < t.padded; ++d) {
+      t.v[(d / kPair * kPrefillKeys + key) * kPair + d % kPair] = d < dim ? Kv::scalar(in + d) : 0.0f;
+    }
   }
 }
 
 /// c[q][0 … kPair) += Σ_i a[q][i]·b[i][0 … kPair), i < n, in order.
 template <int Q>
-LILY_SIMD void product_tile(const float* a, std::int64_t a_stride, int n, const float* b, std::int64_t b_stride, F32 (*c)[2]) {
-  for (int i = 0; i < n; ++i, b += b_stride) {
+LILY_SIMD void product_tile(const float* a, std::int64_t a_stride, int n, const float* b, F32 (*c)[2]) {
+  for (int i = 0; i < n; ++i, b += kPair) {
     const F32 b0 = load(b), b1 = load(b + kLanes);
     for (int q = 0; q < Q; ++q) {
       const F32 x = set1(a[q * a_stride + i]);
@@ -86,47 +97,62 @@ LILY_SIMD void product_tile(const float* a, std::int64_t a_stride, int n, const 
   }
 }
 
+/// p[q][0 … kPrefillKeys) from scores to exponentials; keep[q]: what earlier keys' sums are multiplied with.
+template <int Q>
+LILY_SIMD void softmax_step(float* p, int n, float scale, float* m, float* l, float* keep) {
+  float now[Q];
+  const int vectors = (n + kPair - 1) / kPair * 2;
+  for (int i = 0; i < Q; ++i) {
+    F32 most = set1(-__builtin_inff());
+    for (int j = 0; j < vectors; ++j) {
+      F32 s = load(p + i * kPrefillKeys + j * kLanes) * set1(scale);
+      const int lanes = n - j * kLanes;
+      if (lanes < kLanes) s = keep_n(s, lanes < 0 ? 0 : lanes, set1(-__builtin_inff()));
+      store(p + i * kPrefillKeys + j * kLanes, s);
+      most = max(most, s);
+    }
+    now[i] = max_lane(most);
+  }
+  for (int i = 0; i < Q; i += kLanes) {
+    const int lanes = Q - i < kLanes ? Q - i : kLanes;
+    const F32 before = load_n(m + i, lanes), after = max(before, load_n(now + i, lanes));
+    store_n(m + i, after, lanes);
+    store_n(keep + i, exp(before - after), lanes);
+  }
+  for (int i = 0; i < Q; ++i) {
+    F32 total = zero();
+    for (int j = 0; j < vectors; ++j) {
+      const F32 e = exp(load(p + i * kPrefillKeys + j * kLanes) - set1(m[i]));
+      store(p + i * kPrefillKeys + j * kLanes, e);
+      total = total + e;
+    }
+    l[i] = l[i] * keep[i] + sum(total);
+  }
+}
+
 /// One block of n keys for Q query heads of one row: heads h … h + Q of the unit's row r.
 template <int Q>
-static void prefill_step(const AttentionArgs& a, const PrefillTile& t, const float* q, int r, int h, int n, float scale) {
+static void prefill_step(const AttentionArgs& a, const PrefillTile& tile, const float* q, int r, int h, int n, float scale) {
+  const PrefillTile t = tile;  // a copy that no store can change
+  const std::int64_t dim = a.head_dim;
   F32 c[Q][2];
-  for (int key = 0; key < kKeyBlock; key += kPair) {
+  for (int key = 0; key < n; key += kPair) {
     for (int i = 0; i < Q; ++i) c[i][0] = c[i][1] = zero();
-    product_tile<Q>(q, a.head_dim, a.head_dim, t.kt + key, kKeyBlock, c);
+    product_tile<Q>(q, dim, int(dim), t.k + std::int64_t(key) * t.padded, c);
     for (int i = 0; i < Q; ++i) {
-      store(t.p + i * kKeyBlock + key, c[i][0]);
-      store(t.p + i * kKeyBlock + key + kLanes, c[i][1]);
+      store(t.p + i * kPrefillKeys + key, c[i][0]);
+      store(t.p + i * kPrefillKeys + key + kLanes, c[i][1]);
     }
   }
-  float *m = t.m + r * t.share + h, *l = t.l + r * t.share + h;
+  float keep[Q];
+  softmax_step<Q>(t.p, n, scale, t.m + r * t.share + h, t.l + r * t.share + h, keep);
   float* o = t.o + (std::int64_t(r) * t.share + h) * t.padded;
-  F32 keep[Q];
-  for (int i = 0; i < Q; ++i) {
-    float* p = t.p + i * kKeyBlock;
-    F32 s[kKeyBlock / kLanes], most = set1(-__builtin_inff());
-    for (int j = 0; j < kKeyBlock / kLanes; ++j) {
-      s[j] = load(p + j * kLanes) * set1(scale);
-      const int lanes = n - j * kLanes;
-      if (lanes < kLanes) s[j] = keep_n(s[j], lanes < 0 ? 0 : lanes, set1(-__builtin_inff()));
-      most = max(most, s[j]);
-    }
-    const float before = m[i], block = max_lane(most), now = before > block ? before : block;
-    m[i] = now;
-    keep[i] = exp(set1(before - now));
-    F32 total = zero();
-    for (int j = 0; j < kKeyBlock / kLanes; ++j) {
-      s[j] = exp(s[j] - set1(now));
-      store(p + j * kLanes, s[j]);
-      total = total + s[j];
-    }
-    l[i] = l[i] * first(keep[i]) + sum(total);
-  }
   for (int d = 0; d < t.padded; d += kPair) {
     for (int i = 0; i < Q; ++i) {
-      c[i][0] = load(o + std::int64_t(i) * t.padded + d) * keep[i];
-      c[i][1] = load(o + std::int64_t(i) * t.padded + d + kLanes) * keep[i];
+      c[i][0] = load(o + std::int64_t(i) * t.padded + d) * set1(keep[i]);
+      c[i][1] = load(o + std::int64_t(i) * t.padded + d + kLanes) * set1(keep[i]);
     }
-    product_tile<Q>(t.p, kKeyBlock, n, t.v + d, t.padded, c);
+    product_tile<Q>(t.p, kPrefillKeys, n, t.v + std::int64_t(d) * kPrefillKeys, c);
     for (int i = 0; i < Q; ++i) {
       store(o + std::int64_t(i) * t.padded + d, c[i][0]);
       store(o + std::int64_t(i) * t.padded + d + kLanes, c[i][1]);
@@ -146,12 +172,12 @@ static void prefill_unit(const AttentionArgs& a, const SequenceState& state, int
   }
   memset(t.o, 0, std::size_t(rows) * t.share * t.padded * sizeof(float));
   const std::int64_t keys = position + rows;
-  for (std::int64_t k0 = 0; k0 < keys; k0 += kKeyBlock) {
-    const int have = keys - k0 < kKeyBlock ? int(keys - k0) : kKeyBlock;
+  for (std::int64_t k0 = 0; k0 < keys; k0 += kPrefillKeys) {
+    const int have = keys - k0 < kPrefillKeys ? int(keys - k0) : kPrefillKeys;
     widen_keys<Kv>(a, state, head, k0, have, t);
     for (int r = k0 > position ? int(k0 - position) : 0; r < rows; ++r) {
       const std::int64_t own = position + r + 1 - k0;  // keys of the block that this row sees: at least one
-      const int n = own < kKeyBlock ? int(own) : kKeyBlock;
+      const int n = own < kPrefillKeys ? int(own) : kPrefillKeys;
       const float* q = a.q + (std::int64_t(row + r) * a.heads + std::int64_t(head) * t.share) * a.head_dim;
       int h = 0;
       for (; h + kTileHeads <= t.share; h += kTileHeads) {

@@ -7,7 +7,9 @@
 
 namespace lily::ops::LILY_ISA {
 
+constexpr int kKeyBlock = 32;  // keys between two looks at the maximum; aligned to absolute positions
 constexpr int kPairVectors = 2 * kTileHeads / kLanes;  // a tile's scores of two keys: [2][kTileHeads] as whole vectors
+static_assert(kKvBlockTokens % kKeyBlock == 0 && kKeyBlock % 2 == 0);
 static_assert(kPairVectors == 1 || kPairVectors % 2 == 0);
 
 /// Result of one range for the padded query heads of a KV head; o is in the cache's channel order (KvBf16: interleaved).

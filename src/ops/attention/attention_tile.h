@@ -5,10 +5,8 @@
 
 namespace lily::ops::LILY_ISA {
 
-constexpr int kKeyBlock = 32;       // keys between two looks at the maximum; aligned to absolute positions
 constexpr int kPair = 2 * kLanes;   // channels (or keys) of a product's inner tile
 constexpr int kTileHeads = kLanes == 8 ? 4 : 8;  // query heads that share a pass over keys: as many as the registers hold
-static_assert(kKvBlockTokens % kKeyBlock == 0 && kKeyBlock % kPair == 0);
 
 /// Two vectors out of kPair stored channels; `interleaved`: the even ones and the odd ones, else first and second half.
 struct KvBf16 {

@@ -7,10 +7,14 @@
 
 namespace lily::ops::LILY_ISA {
 
+constexpr int kWriteAhead = 12;
+
 // out [m][kBlockRows] → y, with the residual.
 static void write_block(const LinearArgs& a, const float* out, std::int64_t t0, int m, std::int64_t r0, int n) {
   for (int t = 0; t < m; ++t, out += kBlockRows) {
     const std::int64_t at = (t0 + t) * a.w.rows + r0;
+    if (t + kWriteAhead < m)  // each row of y is another page: have its lines on the way
+      for (int i = 0; i < n; i += 16) __builtin_prefetch(a.y + at + kWriteAhead * a.w.rows + i, 1);
     for (int i = 0; i < n; i += kLanes) {
       const int lanes = n - i < kLanes ? n - i : int(kLanes);
       F32 v = load(out + i);

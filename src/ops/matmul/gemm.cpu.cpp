@@ -27,12 +27,13 @@ struct Panel {
   const std::uint8_t* codes;
   const float *scales, *biases;
 };
-// … and of the input: byte k/2 of a row's even and odd columns, its scales [kParts] and group sums [kParts].
+// … and of the input: byte k/2 of a row's even columns, and group sums [kParts].
 struct TileInput {
   const std::byte* even[kTileTokens];
-  std::int64_t odd;   // from an even byte to its odd one
-  std::int64_t term;  // from a byte of the first term to that of the second
-  const float *scales, *sums;
+  std::int64_t odd;     // from there to byte k/2 of its odd columns
+  std::int64_t term;    // … to the second term
+  std::int64_t scales;  // … to its scales from column k on
+  const float* sums;
 };
 
 // The exact sums of 32 columns: 2 vectors of weight rows × T input rows.
@@ -72,7 +73,7 @@ static void gemm_tile(const Panel& w, const TileInput& x, int groups, int parts,
       tile_dots<kWide, kTerms, T>(codes, x, at, dot);
 #pragma GCC unroll 6
       for (int t = 0; t < T; ++t) {
-        const F32 s = set1(x.scales[t * kParts + part]);
+        const F32 s = set1(*reinterpret_cast<const float*>(x.even[t] + (x.scales + 4 * part)));
         sum[t][0] = fma(to_float(dot[t][0].total()), s, sum[t][0]);
         sum[t][1] = fma(to_float(dot[t][1].total()), s, sum[t][1]);
       }
@@ -178,35 +179,23 @@ static void unpack_scales(const std::byte* from, std::int64_t row_bytes, DType t
   }
 }
 
-// A row's input scales and group sums over a panel's columns.
-LILY_SIMD void input_parts(const float* scales, const float* sums, bool two, int count, int parts, float* scale, float* sum) {
-  if (count == kParts) {
-    for (int i = 0; i < kParts; i += kLanes) store(scale + i, two ? load(scales + i) / set1(254.0f) : load(scales + i));
-    if (parts == 2 && kLanes >= 16) {
-      float wide[2 * kParts];  // add_pairs reads 2·kLanes floats
-      memcpy(wide, sums, kParts * 4);
-      memcpy(wide + kParts, sums, kParts * 4);
-      store(sum, add_pairs(wide));
-      return;
-    }
-    if (parts == 2) {
-      for (int i = 0; i < kParts / 2; i += kLanes) store(sum + i, add_pairs(sums + 2 * i));
-      return;
-    }
-  } else {
-    for (int i = 0; i < count; ++i) scale[i] = two ? scales[i] / 254.0f : scales[i];
+// Sums of a row over weight groups of `parts` times 32 columns, from those over 32 columns.
+LILY_SIMD void group_sums(const float* sums, int groups, int parts, float* out) {
+  if (parts == 2 && groups == kParts / 2) {
+    store_pair_sums(sums, out);
+    return;
   }
-  for (int g = 0; g < count / parts; ++g) {
+  for (int g = 0; g < groups; ++g) {
     float s = sums[g * parts];
     for (int j = 1; j < parts; ++j) s += sums[g * parts + j];
-    sum[g] = s;
+    out[g] = s;
   }
 }
 
 template <bool kWide, int kTerms>
 static void gemm_panels(const std::uint8_t* codes, int panels, const float* scales, const float* biases,
                         const std::byte* const* rows, const InputRows& in, std::int64_t k, int cols, int group,
-                        const float* x_scales, const float* x_sums, int m, float* out) {
+                        std::int64_t scale_at, const float* x_sums, int m, float* out) {
   const int parts = group / kQuantGroup, tiles = (m + kTileTokens - 1) / kTileTokens;
   for (int i = 0, t0 = 0; i < tiles; ++i) {
     const int tokens = (m - t0 + tiles - i - 1) / (tiles - i);  // tiles of nearly equal height
@@ -214,7 +203,7 @@ static void gemm_panels(const std::uint8_t* codes, int panels, const float* scal
     for (int t = 0; t < tokens; ++t) x.even[t] = rows[t0 + t] + k / 2;
     x.odd = in.layout.width / 2;
     x.term = in.layout.width;
-    x.scales = x_scales + t0 * kParts;
+    x.scales = scale_at + k / kQuantGroup * 4 - k / 2;
     x.sums = x_sums + t0 * kParts;
     for (int p = 0; p < panels; ++p) {
       const Panel w = {codes + p * kPanelBytes, scales + p * kPanelRows, biases + p * kPanelRows};
@@ -228,7 +217,6 @@ void gemm_block(const Matrix& w, std::int64_t r0, int n, const InputRows& in, in
   auto* codes = arena.take<std::uint8_t>(kBlockRows * kPanelCols);
   float* scales = arena.take<float>(kParts * kBlockRows);
   float* biases = arena.take<float>(kParts * kBlockRows);
-  float* x_scales = arena.take<float>(kBlockTokens * kParts);
   float* x_sums = arena.take<float>(kBlockTokens * kParts);
   auto** rows = arena.take<const std::byte*>(kBlockTokens);
   for (int i = 0; i < m; ++i) rows[i] = quantized_row(in, i);
@@ -241,16 +229,20 @@ void gemm_block(const Matrix& w, std::int64_t r0, int n, const InputRows& in, in
       const std::int64_t row = r0 + v * kLanes < end ? r0 + v * kLanes : end - 1;
       unpack_vector(w, row, end, k, cols, codes + v / 2 * kPanelBytes + v % 2 * kByteLanes);
       unpack_scales(w.scales, w.scale_row_bytes, w.scale_type, row, end, k / group, cols / group, scales + v * kLanes);
+      if (two)  // a sum counts in units of a 254th of the input's scale
+        for (int g = 0; g < cols / group; ++g) {
+          float* s = scales + g * kBlockRows + v * kLanes;
+          store(s, load(s) / set1(254.0f));
+        }
       unpack_scales(w.biases, w.scale_row_bytes, w.scale_type, row, end, k / group, cols / group, biases + v * kLanes);
     }
     for (int i = 0; i < m; ++i) {
-      const auto* s = reinterpret_cast<const float*>(rows[i] + scale_at) + k / kQuantGroup;
       const auto* sums = reinterpret_cast<const float*>(rows[i] + sum_at) + k / kQuantGroup;
-      input_parts(s, sums, two, cols / kQuantGroup, group / kQuantGroup, x_scales + i * kParts, x_sums + i * kParts);
+      group_sums(sums, cols / group, group / kQuantGroup, x_sums + i * kParts);
     }
     const auto run = wide ? (two ? gemm_panels<true, 2> : gemm_panels<true, 1>)
                           : (two ? gemm_panels<false, 2> : gemm_panels<false, 1>);
-    run(codes, panels, scales, biases, rows, in, k, cols, group, x_scales, x_sums, m, out);
+    run(codes, panels, scales, biases, rows, in, k, cols, group, scale_at, x_sums, m, out);
   }
 }
 
