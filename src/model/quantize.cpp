@@ -239,7 +239,7 @@ void check_options(const fs::path& out, const QuantizeOptions& options) {
 void quantize_group(std::span<const float> weights, int bits, std::uint8_t* codes, std::uint16_t* scale_out,
                     std::uint16_t* bias_out) {
   const float bins = float((1 << bits) - 1);
-  float low = weights[0], high = 0;  // the upper end is never below zero
+  float low = weights[0], high = weights[0];
   for (float w : weights) {
     low = std::min(low, w);
     high = std::max(high, w);
@@ -248,14 +248,14 @@ void quantize_group(std::span<const float> weights, int bits, std::uint8_t* code
   const bool lower_is_farther = std::abs(low) > std::abs(high);
   const float edge = lower_is_farther ? low : high;
   if (!lower_is_farther) scale = -scale;
-  const float steps = std::round(edge / scale);
+  const float steps = std::nearbyint(edge / scale);
   float bias = 0;
   if (steps != 0) {
     scale = edge / steps;
     bias = edge;
   }
   for (std::size_t i = 0; i < weights.size(); ++i)
-    codes[i] = std::uint8_t(std::clamp(std::round((weights[i] - bias) / scale), 0.0f, bins));
+    codes[i] = std::uint8_t(std::clamp(std::nearbyint((weights[i] - bias) / scale), 0.0f, bins));
   *scale_out = float_to_bf16(scale);
   *bias_out = float_to_bf16(bias);
 }

@@ -15,8 +15,9 @@ namespace lily {
 ///
 /// The rule is MLX's, so that both make the same checkpoint of the same weights: the end of the range that lies farther
 /// from zero is met exactly and becomes the bias, the scale (negative when that end is the upper one) is set so that
-/// zero falls on a code, and codes are taken with the scale before it is rounded. Source of the rule: MLX's
-/// affine_quantize kernel (mlx/backend/metal/kernels/quantized.h).
+/// zero falls on a code, and codes are taken with the scale before it is rounded, halves to even. The bytes equal those
+/// of MLX 0.32's CPU back end; its Metal kernel rounds halves away from zero and starts the upper end at zero, which
+/// changes a few codes in a thousand.
 void quantize_group(std::span<const float> weights, int bits, std::uint8_t* codes, std::uint16_t* scale,
                     std::uint16_t* bias);
 

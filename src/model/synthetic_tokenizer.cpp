@@ -74,12 +74,71 @@ std::vector<Control> controls_for(int vocab) {
   return all;
 }
 
+Json byte_level() {
+  return {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", false}, {"use_regex", false}};
+}
+
 Json pre_tokenizer() {
-  const Json bytes = {
-      {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", false}, {"use_regex", false}};
   const Json split = {
       {"type", "Split"}, {"pattern", {{"Regex", kSplitRegex}}}, {"behavior", "Isolated"}, {"invert", false}};
-  return {{"type", "Sequence"}, {"pretokenizers", Json::array({split, bytes})}};
+  return {{"type", "Sequence"}, {"pretokenizers", Json::array({split, byte_level()})}};
+}
+
+/// An entry of added_tokens, without its id.
+Json control_json(const Control& control) {
+  return {{"content", control.text}, {"single_word", false}, {"lstrip", false},
+          {"rstrip", false},         {"normalized", false},  {"special", control.special}};
+}
+
+/// tokenizer.json: bytes and fillers up to `first`, then the control tokens.
+Json tokenizer_json(const std::vector<Control>& controls, int first) {
+  Json tokens = Json::object(), added = Json::array();
+  int id = 0;
+  for (const auto& [byte, symbol] : byte_symbols()) tokens[symbol] = id++;
+  // No merge leads to a filler: text never becomes one, but a model that samples its id prints " w1234" ("Ġ" is a
+  // space).
+  for (; id < first; ++id) tokens[fmt::format("Ġw{}", id)] = id;
+  for (const Control& control : controls) {
+    Json entry = control_json(control);
+    entry["id"] = id++;
+    added.push_back(std::move(entry));
+  }
+  const Json model = {{"type", "BPE"},
+                      {"dropout", nullptr},
+                      {"unk_token", nullptr},
+                      {"continuing_subword_prefix", nullptr},
+                      {"end_of_word_suffix", nullptr},
+                      {"fuse_unk", false},
+                      {"byte_fallback", false},
+                      {"ignore_merges", false},
+                      {"vocab", std::move(tokens)},
+                      {"merges", Json::array()}};
+  return {{"version", "1.0"},
+          {"truncation", nullptr},
+          {"padding", nullptr},
+          {"added_tokens", std::move(added)},
+          {"normalizer", {{"type", "NFC"}}},
+          {"pre_tokenizer", pre_tokenizer()},
+          {"post_processor", byte_level()},
+          {"decoder", byte_level()},
+          {"model", model}};
+}
+
+Json tokenizer_config_json(const std::vector<Control>& controls, int first, int max_context) {
+  Json decoder = Json::object();
+  for (std::size_t i = 0; i < controls.size(); ++i) decoder[std::to_string(first + int(i))] = control_json(controls[i]);
+  return {{"add_bos_token", false},
+          {"add_prefix_space", false},
+          {"added_tokens_decoder", std::move(decoder)},
+          {"bos_token", nullptr},
+          {"clean_up_tokenization_spaces", false},
+          {"eos_token", "<|im_end|>"},
+          {"errors", "replace"},
+          {"model_max_length", max_context},
+          {"pad_token", "<|endoftext|>"},
+          {"split_special_tokens", false},
+          {"tokenizer_class", "Qwen2Tokenizer"},
+          {"unk_token", nullptr}};
 }
 
 }  // namespace
@@ -89,62 +148,8 @@ bool write_synthetic_tokenizer(const std::filesystem::path& dir, int vocab, int 
   if (controls.empty()) return false;
   const int count = int(controls.size());
   const int first = vocab >= kFirstRealControl + count ? kFirstRealControl : vocab - count;
-
-  Json tokens = Json::object();
-  int id = 0;
-  for (const auto& [byte, symbol] : byte_symbols()) tokens[symbol] = id++;
-  // No merge leads to a filler: text never becomes one, but a model that samples its id prints " w1234". "Ġ" is the
-  // space.
-  for (; id < first; ++id) tokens[fmt::format("Ġw{}", id)] = id;
-
-  Json added = Json::array(), decoder = Json::object();
-  for (int i = 0; i < count; ++i) {
-    const Json flags = {{"content", controls[std::size_t(i)].text},
-                        {"single_word", false},
-                        {"lstrip", false},
-                        {"rstrip", false},
-                        {"normalized", false},
-                        {"special", controls[std::size_t(i)].special}};
-    Json entry = {{"id", first + i}};
-    entry.update(flags);
-    added.push_back(entry);
-    decoder[std::to_string(first + i)] = flags;
-  }
-  const Json bytes = {
-      {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", false}, {"use_regex", false}};
-  const Json tokenizer = {{"version", "1.0"},
-                          {"truncation", nullptr},
-                          {"padding", nullptr},
-                          {"added_tokens", std::move(added)},
-                          {"normalizer", {{"type", "NFC"}}},
-                          {"pre_tokenizer", pre_tokenizer()},
-                          {"post_processor", bytes},
-                          {"decoder", bytes},
-                          {"model",
-                           {{"type", "BPE"},
-                            {"dropout", nullptr},
-                            {"unk_token", nullptr},
-                            {"continuing_subword_prefix", nullptr},
-                            {"end_of_word_suffix", nullptr},
-                            {"fuse_unk", false},
-                            {"byte_fallback", false},
-                            {"ignore_merges", false},
-                            {"vocab", std::move(tokens)},
-                            {"merges", Json::array()}}}};
-  write_text_file(dir / "tokenizer.json", tokenizer.dump(1) + "\n");
-  const Json config = {{"add_bos_token", false},
-                       {"add_prefix_space", false},
-                       {"added_tokens_decoder", std::move(decoder)},
-                       {"bos_token", nullptr},
-                       {"clean_up_tokenization_spaces", false},
-                       {"eos_token", "<|im_end|>"},
-                       {"errors", "replace"},
-                       {"model_max_length", max_context},
-                       {"pad_token", "<|endoftext|>"},
-                       {"split_special_tokens", false},
-                       {"tokenizer_class", "Qwen2Tokenizer"},
-                       {"unk_token", nullptr}};
-  write_text_file(dir / "tokenizer_config.json", config.dump(1) + "\n");
+  write_text_file(dir / "tokenizer.json", tokenizer_json(controls, first).dump(1) + "\n");
+  write_text_file(dir / "tokenizer_config.json", tokenizer_config_json(controls, first, max_context).dump(1) + "\n");
   // <|endoftext|> is the first control token, <|im_end|> the third.
   const Json generation = {{"bos_token_id", first}, {"do_sample", true},  {"eos_token_id", {first + 2, first}},
                            {"pad_token_id", first}, {"temperature", 1.0}, {"top_k", 20},

@@ -45,8 +45,6 @@ enum class OpKind {
   expert_in,       // expert_linear ×2 + silu_mul
   expert_out,      // expert_linear + moe_combine
   linear_add,      // linear + add
-  qk_prep,         // qk_norm_rope + kv_append
-  gdn_recurrent,   // conv1d_silu + gdn_gates + qk_l2norm + gdn_scan + gated_rms_norm
   count_,
 };
 const char* op_name(OpKind kind);  // "rms_norm", …

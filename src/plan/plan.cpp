@@ -27,8 +27,6 @@ const char* op_name(OpKind kind) {
     case OpKind::expert_in: return "expert_in";
     case OpKind::expert_out: return "expert_out";
     case OpKind::linear_add: return "linear_add";
-    case OpKind::qk_prep: return "qk_prep";
-    case OpKind::gdn_recurrent: return "gdn_recurrent";
     case OpKind::count_: break;
   }
   return "?";

@@ -58,6 +58,7 @@ std::string one(const std::string& fields, std::size_t data) {
   return file_of("{\"w\":{" + fields + "}}", data);
 }
 
+/// A table, not a procedure: one row a kind of damage.
 std::vector<Hostile> hostile_files() {
   const std::string good = R"("dtype":"F32","shape":[4],"data_offsets":[0,16])";
   const std::string two_same =

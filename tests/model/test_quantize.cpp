@@ -71,8 +71,7 @@ TEST(QuantizeGroup, ErrorIsBoundedByHalfAStep) {
         std::vector<float> w(static_cast<std::size_t>(group));
         for (float& x : w) x = normal(random) + (repeat % 3 == 0 ? 0.03f : 0.0f);
         const Group g = quantized(w, bits);
-        const float low = *std::min_element(w.begin(), w.end()),
-                    high = std::max(0.0f, *std::max_element(w.begin(), w.end()));
+        const float low = *std::min_element(w.begin(), w.end()), high = *std::max_element(w.begin(), w.end());
         const float bins = float((1 << bits) - 1);
         // Half a step of rounding to a code; the far end may lie up to half a step outside the codes, because the scale
         // was stretched (or shrunk) until zero fell on a code: by at most a factor 1 ± 1/(2 steps); and scale and bias
@@ -90,6 +89,62 @@ TEST(QuantizeGroup, ErrorIsBoundedByHalfAStep) {
         EXPECT_LE(step,
                   2 * (high - low) / bins + 1e-6f);  // the codes are used: a lazy scale would pass the bounds above
       }
+}
+
+// Hashes of what mlx.core.quantize 0.32.4 makes (on a CPU) of the matrix below: codes, scales, biases as bytes.
+struct MlxResult {
+  int bits, group;
+  std::uint64_t codes, scales, biases;
+};
+constexpr MlxResult kMlxResults[] = {
+    {2, 32, 0xa730db4f9c87fe30u, 0x4fc8eee2da3fe5d3u, 0xdb121b8dceef07ffu},
+    {3, 32, 0x40e6ae56ba57ce0cu, 0xb14cfba275ee15f4u, 0xdb121b8dceef07ffu},
+    {4, 32, 0xb3e6d977c70b84beu, 0x988b918527486061u, 0xdb121b8dceef07ffu},
+    {5, 32, 0xa8967853e47e54fdu, 0x52fd0346b7d6a268u, 0xdb121b8dceef07ffu},
+    {6, 32, 0x8f6c0e0d0d74e43bu, 0xc3de8166c20949b4u, 0xdb121b8dceef07ffu},
+    {8, 32, 0xfa2aaf751f026e2au, 0x190c4b85f4c9ee4du, 0xdb121b8dceef07ffu},
+    {2, 64, 0xe4474d0c195050c7u, 0xbe0e31c8b1d5e1e3u, 0xc2b94278d5cfe89fu},
+    {3, 64, 0x92951d131510f206u, 0xdf0435434e7656e4u, 0xc2b94278d5cfe89fu},
+    {4, 64, 0x396b537753a4075cu, 0xf6fc0a9e94234fbcu, 0xc2b94278d5cfe89fu},
+    {5, 64, 0x797bdc40dda6f437u, 0x44efeba4bd1bfba5u, 0xc2b94278d5cfe89fu},
+    {6, 64, 0xada12f8272a38be7u, 0xed4b67ad935ed4a4u, 0xc2b94278d5cfe89fu},
+    {8, 64, 0x8a72e36293a6acbfu, 0x9efbe80c12f0295fu, 0xc2b94278d5cfe89fu},
+    {2, 128, 0x4c29d23a71c6cab6u, 0xa2ea4ab6755aca35u, 0xb734dc9f0fbf165du},
+    {3, 128, 0xb9dbf5cf4999e7c1u, 0x1e6e7b6f4a467dd1u, 0xb734dc9f0fbf165du},
+    {4, 128, 0x35db3c27c74a2560u, 0x516ee5826e0ff702u, 0xb734dc9f0fbf165du},
+    {5, 128, 0xd4d339f18ed4ae33u, 0xd683d66a910abadau, 0xb734dc9f0fbf165du},
+    {6, 128, 0xeb4f7a5d0c160ab3u, 0x65949c8d52cde7f8u, 0xb734dc9f0fbf165du},
+    {8, 128, 0x90f037407921ebdau, 0x2d1c5fa29e9a956du, 0xb734dc9f0fbf165du},
+};
+
+TEST(QuantizeGroup, EqualsMlxBitForBit) {
+  // [24, 256] bfloat16: rows around zero, slightly above it, wholly below, wholly above, and one of zeros.
+  constexpr int kRows = 24, kCols = 256;
+  const std::uint64_t key = fnv1a64("quantize test");
+  std::vector<float> w(kRows * kCols);
+  for (int i = 0; i < kRows * kCols; ++i) {
+    const int row = i / kCols;
+    const float shift = row % 4 == 0 ? 0.0f : row % 4 == 1 ? 0.03f : row % 4 == 2 ? -0.2f : 0.2f;
+    const float u = float(synthetic_hash(key, std::uint64_t(i)) >> 40) * 0x1p-24f;
+    w[std::size_t(i)] = row == 23 ? 0.0f : bf16_to_float(float_to_bf16(0.1f * (u - 0.5f) + shift));
+  }
+  const auto hash = [](const auto& values) {
+    return fnv1a64({reinterpret_cast<const char*>(values.data()), values.size() * sizeof(values[0])});
+  };
+  for (const MlxResult& expected : kMlxResults) {
+    const std::size_t groups = w.size() / std::size_t(expected.group);
+    std::vector<std::uint8_t> codes(w.size()), packed(w.size() * std::size_t(expected.bits) / 8);
+    std::vector<std::uint16_t> scales(groups), biases(groups);
+    for (std::size_t g = 0; g < groups; ++g) {
+      const std::size_t at = g * std::size_t(expected.group);
+      quantize_group({w.data() + at, std::size_t(expected.group)}, expected.bits, codes.data() + at, &scales[g],
+                     &biases[g]);
+    }
+    pack_codes(codes.data(), std::int64_t(codes.size()), expected.bits, packed.data());
+    EXPECT_EQ(hash(packed), expected.codes) << expected.bits << " bits, groups of " << expected.group;
+    EXPECT_EQ(hash(scales), expected.scales) << expected.bits << " bits, groups of " << expected.group;
+    EXPECT_EQ(hash(biases), expected.biases) << expected.bits << " bits, groups of " << expected.group;
+  }
 }
 
 TEST(PackCodes, OneLittleEndianBitString) {

@@ -24,9 +24,25 @@ void tie(const CpuKernel<Args>& kernel, const Args& args, BoundOp& out) {
   };
 }
 
+AttentionArgs bind_attention_in(const plan::Op& op, const Pass& pass, const AttentionRoom& room) {
+  AttentionArgs a = bind_attention(op, pass);
+  a.partial = room.partial;
+  a.finished = room.finished;
+  return a;
+}
+
 }  // namespace
 
-void bind_op(const CpuKernels& k, const plan::Op& op, const Pass& pass, BoundOp& out) {
+std::int64_t attention_room_floats(const Pass& pass) {
+  if (pass.plan->phase != plan::Phase::decode) return 0;
+  return attention_partial_floats({.segments = pass.segments,
+                                   .rows = pass.rows,
+                                   .heads = pass.shape->attn_heads,
+                                   .kv_heads = pass.shape->kv_heads,
+                                   .head_dim = pass.shape->head_dim});
+}
+
+void bind_op(const CpuKernels& k, const plan::Op& op, const Pass& pass, const AttentionRoom& room, BoundOp& out) {
   switch (op.kind) {
     case K::embed: return tie(k.embed, bind_embed(op, pass), out);
     case K::rms_norm: return tie(k.rms_norm, bind_rms_norm(op, pass), out);
@@ -40,7 +56,7 @@ void bind_op(const CpuKernels& k, const plan::Op& op, const Pass& pass, BoundOp&
     case K::gated_rms_norm: return tie(k.gated_rms_norm, bind_gated_rms_norm(op, pass), out);
     case K::qk_norm_rope: return tie(k.qk_norm_rope, bind_qk_norm_rope(op, pass), out);
     case K::kv_append: return tie(k.kv_append, bind_kv_append(op, pass), out);
-    case K::attention: return tie(k.attention, bind_attention(op, pass), out);
+    case K::attention: return tie(k.attention, bind_attention_in(op, pass, room), out);
     case K::sigmoid_gate: return tie(k.sigmoid_gate, bind_sigmoid_gate(op, pass), out);
     case K::router_topk: return tie(k.router_topk, bind_router_topk(op, pass), out);
     case K::expert_sort: return tie(k.expert_sort, bind_expert_sort(op, pass), out);
@@ -51,8 +67,6 @@ void bind_op(const CpuKernels& k, const plan::Op& op, const Pass& pass, BoundOp&
     case K::moe_combine: return tie(k.moe_combine, bind_moe_combine(op, pass), out);
     case K::add: return tie(k.add, bind_add(op, pass), out);
     case K::gather_rows: return tie(k.gather_rows, bind_gather_rows(op, pass), out);
-    case K::qk_prep:
-    case K::gdn_recurrent:
     case K::count_: break;
   }
   throw Error(ErrorCode::internal, std::string("no CPU kernel for op kind ") + plan::op_name(op.kind));

@@ -53,14 +53,24 @@ const plan::MemoryPlan& CpuBackend::memory(plan::Phase phase, int rows, int outp
   return memory_plans_[key] = plan::assign_memory(plan(phase), rows, output_rows);
 }
 
+AttentionRoom CpuBackend::attention_room(const ops::Pass& pass) {
+  const std::size_t bytes = std::size_t(attention_room_floats(pass)) * sizeof(float);
+  if (bytes == 0) return {};
+  if (partial_.size() < bytes) partial_ = AlignedMemory(bytes + bytes / 2);  // contexts grow: not anew for every range
+  const std::size_t pairs = std::size_t(pass.rows) * std::size_t(pass.shape->kv_heads);
+  if (finished_.size() < pairs) finished_.resize(pairs, 0);
+  return {reinterpret_cast<float*>(partial_.data()), finished_.data()};
+}
+
 void CpuBackend::bind_pass(const ops::Pass& pass) {
   const plan::Plan& plan = *pass.plan;
+  const AttentionRoom room = attention_room(pass);
   work_.resize(plan.ops.size());
   tasks_.resize(plan.ops.size());
   phases_.clear();
   std::size_t first = 0;
   for (std::size_t i = 0; i < plan.ops.size(); ++i) {
-    bind_op(kernels_, plan.ops[i], pass, work_[i].op);
+    bind_op(kernels_, plan.ops[i], pass, room, work_[i].op);
     work_[i].backend = this;
     const std::int64_t units = work_[i].op.units;
     tasks_[i] = {.units = units,

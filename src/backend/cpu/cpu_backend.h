@@ -27,6 +27,7 @@ class CpuBackend final : public Backend {
 
  private:
   const plan::MemoryPlan& memory(plan::Phase phase, int rows, int output_rows);
+  AttentionRoom attention_room(const ops::Pass& pass);
   void bind_pass(const ops::Pass& pass);
   void run_stages(const ops::Pass& pass, const LayerHook& hook);
 
@@ -36,7 +37,8 @@ class CpuBackend final : public Backend {
   int max_rows_;
   plan::Plan prefill_, decode_;
   ThreadPool pool_;
-  AlignedMemory scratch_memory_, arena_;
+  AlignedMemory scratch_memory_, arena_, partial_;  // grown to the largest pass
+  std::vector<std::int32_t> finished_;               // zero between passes
   std::vector<ops::CpuScratch> scratch_;  // by worker
   std::map<std::tuple<plan::Phase, int, int>, plan::MemoryPlan> memory_plans_;
   // Of the pass that is running.
