@@ -19,11 +19,21 @@ spdlog::logger& logger() {
 
 }  // namespace
 
-void log_verbose(bool on) { logger().set_level(on ? spdlog::level::debug : spdlog::level::info); }
-void log_debug(const std::string& message) { logger().debug("{}", one_line(message)); }
-void log_info(const std::string& message) { logger().info("{}", one_line(message)); }
-void log_warning(const std::string& message) { logger().warn("warning: {}", one_line(message)); }
-void log_error(const std::string& message) { logger().error("{}", one_line(message)); }
+void log_verbose(bool on) {
+  logger().set_level(on ? spdlog::level::debug : spdlog::level::info);
+}
+void log_debug(const std::string& message) {
+  logger().debug("{}", one_line(message));
+}
+void log_info(const std::string& message) {
+  logger().info("{}", one_line(message));
+}
+void log_warning(const std::string& message) {
+  logger().warn("warning: {}", one_line(message));
+}
+void log_error(const std::string& message) {
+  logger().error("{}", one_line(message));
+}
 
 std::string one_line(const std::string& message) {
   std::string line;

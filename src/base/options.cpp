@@ -29,8 +29,14 @@ struct Row : Option {
     value = std::move(value_);
     help = std::move(help_);
   }
-  Row&& must() && { required = true; return std::move(*this); }
-  Row&& short_form(char c) && { letter = c; return std::move(*this); }
+  Row&& must() && {
+    required = true;
+    return std::move(*this);
+  }
+  Row&& short_form(char c) && {
+    letter = c;
+    return std::move(*this);
+  }
   Row&& to(bool Settings::*field) && {
     set = [field](Settings& s, const std::string&) { s.*field = true; };
     return std::move(*this);
@@ -103,14 +109,19 @@ constexpr const char* kTextCommands = "run chat logits eval tokenize detokenize 
 void positional_rows(std::vector<Option>& t) {
   t.push_back(Row(kTextCommands, "MODEL", "",
                   "a checkpoint directory, the name of one under ~/.cache/lily/models, or tiny (the bundled one)")
-                  .to(&Settings::model).must());
-  t.push_back(Row("run", "PROMPT", "", "what to answer; without it, standard input is read to its end").to(&Settings::prompt));
+                  .to(&Settings::model)
+                  .must());
+  t.push_back(
+      Row("run", "PROMPT", "", "what to answer; without it, standard input is read to its end").to(&Settings::prompt));
   t.push_back(Row("tokenize", "TEXT", "", "without it, standard input is read, byte for byte").to(&Settings::text));
   t.push_back(Row("detokenize", "IDS", "", "a JSON list, or numbers with commas or spaces; without it, standard input")
                   .to(&Settings::ids_list));
   t.push_back(Row("quantize", "IN", "", "a raw bfloat16 checkpoint directory").to(&Settings::in).must());
-  t.push_back(Row("synth quantize", "OUT", "", "the directory to write; it must not hold a model yet")
-                  .to(&Settings::out).must());
+  t.push_back(Row("synth", "OUT", "", "the directory to write; a run that was interrupted is continued")
+                  .to(&Settings::out)
+                  .must());
+  t.push_back(
+      Row("quantize", "OUT", "", "the directory to write; it must not exist, or be empty").to(&Settings::out).must());
   t.push_back(Row("pull", "REPO", "", "the repository at the hub: OWNER/NAME").to(&Settings::repo).must());
   t.push_back(Row("help", "COMMAND", "", "the command to explain").to(&Settings::topic));
 }
@@ -127,15 +138,17 @@ void generation_rows(std::vector<Option>& t) {
                   .to(&Settings::temperature, 0, 100, model + "1"));
   t.push_back(Row(gen, "top-p", "X", "keep the likeliest tokens that together reach this probability")
                   .to(&Settings::top_p, 0, 1, model + "1 (off)"));
-  t.push_back(Row(gen, "top-k", "N", "keep the N likeliest tokens; 0: all").to(&Settings::top_k, 0, kMaxInt, model + "0"));
+  t.push_back(
+      Row(gen, "top-k", "N", "keep the N likeliest tokens; 0: all").to(&Settings::top_k, 0, kMaxInt, model + "0"));
   t.push_back(Row(gen, "min-p", "X", "drop tokens below this share of the likeliest one's probability")
                   .to(&Settings::min_p, 0, 1, model + "0"));
   t.push_back(Row(gen, "presence-penalty", "X", "subtracted from the logit of every token generated before")
                   .to(&Settings::presence_penalty, -2, 2, model + "0"));
   t.push_back(Row(gen, "frequency-penalty", "X", "subtracted once for each time a token was generated before")
                   .to(&Settings::frequency_penalty, -2, 2, model + "0"));
-  t.push_back(Row(gen, "repetition-penalty", "X", "divides (multiplies, when negative) the logit of every token seen before")
-                  .to(&Settings::repetition_penalty, 0.01, 100, model + "1"));
+  t.push_back(
+      Row(gen, "repetition-penalty", "X", "divides (multiplies, when negative) the logit of every token seen before")
+          .to(&Settings::repetition_penalty, 0.01, 100, model + "1"));
   t.push_back(Row(gen, "seed", "N", "same seed, same text").to(&Settings::seed, "another one each time"));
   t.push_back(Row(gen, "no-think", "", "answer without thinking first").to(&Settings::no_think));
   t.push_back(Row("run", "raw", "", "no chat template: the prompt's text goes in as it is, control tokens included")
@@ -153,7 +166,8 @@ void analysis_rows(std::vector<Option>& t) {
                   .list(&Settings::split, 1, kMaxInt));
   t.push_back(Row("logits", "hidden", "", "also write hidden_after_layer [layers, n, hidden]").to(&Settings::hidden));
   t.push_back(Row("eval", "text", "FILE", "the text to predict; control tokens in it are ordinary text")
-                  .to(&Settings::text_file).must());
+                  .to(&Settings::text_file)
+                  .must());
   t.push_back(Row("eval", "context", "N", "window length in tokens; windows do not overlap")
                   .to(&Settings::context, 2, kMaxInt, "the model's context, at most 4096"));
   t.push_back(Row("eval", "reference", "FILE", "another run's logits (.safetensors) of the same ids, to compare with")
@@ -165,16 +179,19 @@ void analysis_rows(std::vector<Option>& t) {
   t.push_back(Row("tokenize", "special", "", "control tokens in the text count as such").to(&Settings::special));
   t.push_back(Row("template", "messages", "FILE",
                   "a request body: {messages, tools, chat_template_kwargs, add_generation_prompt}; - is standard input")
-                  .to(&Settings::messages_file).must());
+                  .to(&Settings::messages_file)
+                  .must());
   t.push_back(Row("template", "ids", "", "print the prompt's token ids instead of its text").to(&Settings::ids));
   t.push_back(Row("pull", "revision", "REV", "branch, tag or commit").to(&Settings::revision));
-  t.push_back(Row("pull", "name", "NAME", "what the model is called here; without it, the repository's NAME").to(&Settings::name));
+  t.push_back(Row("pull", "name", "NAME", "what the model is called here; without it, the repository's NAME")
+                  .to(&Settings::name));
   t.push_back(Row("synth", "preset", "NAME", "a known shape: qwen3.6-35b-a3b").to(&Settings::preset));
   t.push_back(Row("synth", "config", "FILE", "a config.json of any shape of the family").to(&Settings::config_file));
   t.push_back(Row("quantize", "bits", "2|3|4|5|6|8", "bits of a weight").choice(&Settings::bits));
   t.push_back(Row("quantize", "group", "32|64|128", "weights that share a scale").choice(&Settings::group));
   t.push_back(Row("run eval inspect", "json", "", "print the result as JSON").to(&Settings::json));
-  t.push_back(Row("help", "markdown", "", "every command and option as docs/OPTIONS.md has it").to(&Settings::markdown));
+  t.push_back(
+      Row("help", "markdown", "", "every command and option as docs/OPTIONS.md has it").to(&Settings::markdown));
 }
 
 void common_rows(std::vector<Option>& t) {
@@ -200,7 +217,9 @@ std::vector<Option> make_table() {
 
 }  // namespace
 
-std::string Option::spelling() const { return positional() ? name : fmt::format("--{}", name); }
+std::string Option::spelling() const {
+  return positional() ? name : fmt::format("--{}", name);
+}
 
 bool Option::of(std::string_view command) const {
   return commands == "*" || fmt::format(" {} ", commands).find(fmt::format(" {} ", command)) != std::string::npos;

@@ -1,7 +1,7 @@
 // Every option of every command, declared once: name, value, default, check, help, commands that take it, environment.
 //
-// The command line parser, `--help` and docs/OPTIONS.md are all made from this table, so none of them can disagree. A value
-// lands in one field of Settings; the default shown is what a Settings has when nothing was said.
+// The command line parser, `--help` and docs/OPTIONS.md are all made from this table, so none of them can disagree. A
+// value lands in one field of Settings; the default shown is what a Settings has when nothing was said.
 #pragma once
 
 #include <cstdint>

@@ -57,8 +57,8 @@ class PromptProgress {
   void told(std::int64_t done, std::int64_t total) {
     if (!show_ || Clock::now() - begin_ < std::chrono::milliseconds(500)) return;
     if (done < total && done > 0) {
-      std::fprintf(stderr, "\r\x1b[2mreading the prompt: %lld of %lld tokens\x1b[0m\x1b[K", static_cast<long long>(done),
-                   static_cast<long long>(total));
+      std::fprintf(stderr, "\r\x1b[2mreading the prompt: %lld of %lld tokens\x1b[0m\x1b[K",
+                   static_cast<long long>(done), static_cast<long long>(total));
       drawn_ = true;
     } else {
       clear();
@@ -85,7 +85,8 @@ class Receiver {
       : answer_(answer),
         screen_(options.show),
         decoder_(tokenizer),
-        parser_(thinking && !options.raw, options.tools ? *options.tools : ToolSchemas(), {.enabled = options.tools != nullptr}),
+        parser_(thinking && !options.raw, options.tools ? *options.tools : ToolSchemas(),
+                {.enabled = options.tools != nullptr}),
         raw_(options.raw) {}
 
   void take(std::int32_t id) {
@@ -114,10 +115,17 @@ class Receiver {
     screen_.reasoning(delta.reasoning);
     for (const ToolEvent& e : delta.events) {
       switch (e.kind) {
-        case ToolEvent::Kind::text: content(e.text); break;
-        case ToolEvent::Kind::call_begin: answer_.calls.push_back({e.id, e.text, ""}); break;
-        case ToolEvent::Kind::arguments: answer_.calls.back().arguments += e.text; break;
-        case ToolEvent::Kind::call_end: break;
+        case ToolEvent::Kind::text:
+          content(e.text);
+          break;
+        case ToolEvent::Kind::call_begin:
+          answer_.calls.push_back({e.id, e.text, ""});
+          break;
+        case ToolEvent::Kind::arguments:
+          answer_.calls.back().arguments += e.text;
+          break;
+        case ToolEvent::Kind::call_end:
+          break;
       }
     }
   }
@@ -134,9 +142,12 @@ class Receiver {
 const char* Answer::finish_reason() const {
   if (!calls.empty()) return "tool_calls";
   switch (generated.finish) {
-    case Finish::end_token: return "stop";
-    case Finish::length: return "length";
-    case Finish::stopped: return "interrupted";
+    case Finish::end_token:
+      return "stop";
+    case Finish::length:
+      return "length";
+    case Finish::stopped:
+      return "interrupted";
   }
   return "?";
 }

@@ -24,14 +24,15 @@ struct Answer {
 };
 
 struct AnswerOptions {
-  std::int64_t max_tokens = 0;  // 0: to the end of the window
-  bool show = true;             // false: nothing is written while it comes
-  bool raw = false;             // thinking is no different from the rest
+  std::int64_t max_tokens = 0;         // 0: to the end of the window
+  bool show = true;                    // false: nothing is written while it comes
+  bool raw = false;                    // thinking is no different from the rest
   const ToolSchemas* tools = nullptr;  // null: a tool call is text like any other
 };
 
 /// Answers `prompt`. The answer goes to standard output, the thinking to standard error (dimmed on a terminal), both as
-/// they come. `interrupt` stops it, while the prompt is read (Error(cancelled)) as well as later (what is there is kept).
+/// they come. `interrupt` stops it, while the prompt is read (Error(cancelled)) as well as later (what is there is
+/// kept).
 Answer answer(Session& session, const Prompt& prompt, Sampler& sampler, const Tokenizer& tokenizer,
               const AnswerOptions& options, const Interrupt& interrupt);
 

@@ -112,10 +112,12 @@ class Chat {
   void stats() const {
     if (last_.ids.empty()) return note("nothing was answered yet");
     note(stats_line(last_));
-    note(fmt::format("{} of {} tokens of the context window are in use", session_->tokens().size(), ready_.engine->max_context()));
+    note(fmt::format("{} of {} tokens of the context window are in use", session_->tokens().size(),
+                     ready_.engine->max_context()));
   }
 
-  /// A question and all that follows from it: the answer, and as long as it calls tools, their results and the next answer.
+  /// A question and all that follows from it: the answer, and as long as it calls tools, their results and the next
+  /// answer.
   void turn(const std::string& question) {
     const std::size_t before = conversation_.size();
     conversation_.add_user(question);
@@ -125,14 +127,16 @@ class Chat {
     } catch (const Error& e) {
       conversation_.shorten(before);  // what was not answered is not remembered
       note(e.code() == ErrorCode::cancelled ? "stopped" : e.what());
-      if (e.code() == ErrorCode::invalid_argument) note("the question was not added to the conversation; /reset begins anew");
+      if (e.code() == ErrorCode::invalid_argument)
+        note("the question was not added to the conversation; /reset begins anew");
     }
   }
 
   /// One answer; true when it called tools and the model is to go on with their results.
   bool step() {
     Sampler sampler(next_sampling());
-    const AnswerOptions options{.max_tokens = settings_.max_tokens.value_or(0), .tools = tools_.is_null() ? nullptr : &schemas_};
+    const AnswerOptions options{.max_tokens = settings_.max_tokens.value_or(0),
+                                .tools = tools_.is_null() ? nullptr : &schemas_};
     std::optional<Interrupt> during_answer;  // from a pipe, Ctrl-C between answers ends the program as usual
     if (!interrupt_) during_answer.emplace();
     Interrupt& interrupt = interrupt_ ? *interrupt_ : *during_answer;
@@ -141,7 +145,8 @@ class Chat {
     during_answer.reset();
     last_ = a.generated;
     if (settings_.stats) note(stats_line(last_));
-    if (a.generated.finish == Finish::length) note("the answer was cut: --max-tokens, or the end of the context window");
+    if (a.generated.finish == Finish::length)
+      note("the answer was cut: --max-tokens, or the end of the context window");
     if (a.generated.finish == Finish::stopped) note("stopped");
     conversation_.add_answer(a);
     for (const ToolCall& call : a.calls) {
@@ -169,13 +174,16 @@ class Chat {
   SamplerOptions sampling_;
   Conversation conversation_;
   LineReader lines_;
-  std::optional<Interrupt> interrupt_;  // on a terminal, all the time: a Ctrl-C just after the answer's end must not end all
+  std::optional<Interrupt>
+      interrupt_;  // on a terminal, all the time: a Ctrl-C just after the answer's end must not end all
   Generated last_;
   std::uint64_t answers_ = 0;
 };
 
 }  // namespace
 
-void cmd_chat(const Settings& s) { Chat(s).run(); }
+void cmd_chat(const Settings& s) {
+  Chat(s).run();
+}
 
 }  // namespace lily::cli

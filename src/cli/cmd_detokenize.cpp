@@ -28,11 +28,12 @@ std::string as_json_list(std::string text) {
 
 void cmd_detokenize(const Settings& s) {
   const Tokenizer tokenizer = Tokenizer::load(find_model(s.model));
-  const auto ids = parse_ids(as_json_list(s.ids_list ? *s.ids_list : read_stdin()), s.ids_list ? "IDS" : "standard input");
+  const auto ids =
+      parse_ids(as_json_list(s.ids_list ? *s.ids_list : read_stdin()), s.ids_list ? "IDS" : "standard input");
   for (std::size_t i = 0; i < ids.size(); ++i) {
     if (ids[i] >= tokenizer.vocab_size()) {
-      throw Error(ErrorCode::invalid_argument, fmt::format("element {} is {}, and the tokenizer's ids end at {}", i, ids[i],
-                                                           tokenizer.vocab_size() - 1));
+      throw Error(ErrorCode::invalid_argument, fmt::format("element {} is {}, and the tokenizer's ids end at {}", i,
+                                                           ids[i], tokenizer.vocab_size() - 1));
     }
   }
   put(tokenizer.decode(ids));

@@ -29,8 +29,9 @@ class Reference {
     const TensorInfo& logits = file_.at("logits");
     const std::vector<std::int64_t> expected = {std::int64_t(ids.size()), vocab};
     if (logits.dtype != DType::f32 || logits.shape != expected) {
-      throw Error(ErrorCode::invalid_argument, fmt::format("--reference {}: logits is {}, expected F32 {} for this text", path,
-                                                           describe(logits), shape_text(expected)));
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("--reference {}: logits is {}, expected F32 {} for this text", path, describe(logits),
+                              shape_text(expected)));
     }
     logits_ = reinterpret_cast<const float*>(file_.data(logits));
     check_ids(path, ids);
@@ -41,16 +42,19 @@ class Reference {
   void check_ids(const std::string& path, std::span<const std::int32_t> ids) const {
     const TensorInfo& info = file_.at("input_ids");
     if (info.dtype != DType::i32 && info.dtype != DType::i64) {
-      throw Error(ErrorCode::invalid_argument, fmt::format("--reference {}: input_ids is {}, expected I32 or I64", path, describe(info)));
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("--reference {}: input_ids is {}, expected I32 or I64", path, describe(info)));
     }
     const std::byte* data = file_.data(info);
     const std::size_t count = info.bytes / dtype_bytes(*info.dtype);
     for (std::size_t i = 0; i < std::max(ids.size(), count); ++i) {
       std::int64_t theirs = -1;
-      if (i < count) theirs = *info.dtype == DType::i32 ? reinterpret_cast<const std::int32_t*>(data)[i]
-                                                        : reinterpret_cast<const std::int64_t*>(data)[i];
+      if (i < count)
+        theirs = *info.dtype == DType::i32 ? reinterpret_cast<const std::int32_t*>(data)[i]
+                                           : reinterpret_cast<const std::int64_t*>(data)[i];
       if (i < ids.size() && theirs == ids[i]) continue;
-      throw Error(ErrorCode::invalid_argument, fmt::format("--reference {}: its input_ids are not those of the text: position {}", path, i));
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("--reference {}: its input_ids are not those of the text: position {}", path, i));
     }
   }
 
@@ -83,8 +87,11 @@ void add_position(Sums& sums, const float* l, const float* reference, int vocab,
 
 nlohmann::ordered_json result_json(const Sums& s, std::size_t tokens, int context, bool compared) {
   const double nll = s.nll / double(s.predicted);
-  nlohmann::ordered_json j = {{"tokens", tokens}, {"predicted", s.predicted}, {"context", context},
-                              {"nll", nll}, {"perplexity", std::exp(nll)}};
+  nlohmann::ordered_json j = {{"tokens", tokens},
+                              {"predicted", s.predicted},
+                              {"context", context},
+                              {"nll", nll},
+                              {"perplexity", std::exp(nll)}};
   if (compared) {
     const double theirs = s.reference_nll / double(s.predicted);
     j["reference_nll"] = theirs;
@@ -101,8 +108,10 @@ std::string result_text(const nlohmann::ordered_json& j) {
   const auto line = [&](const char* key, const char* label, const char* unit) {
     if (!j.contains(key)) return;
     const auto& v = j[key];
-    text += fmt::format("{:<28}{}{}\n", label, v.is_number_integer() ? fmt::format("{}", v.get<std::int64_t>())
-                                                                     : fmt::format("{:.6f}", v.get<double>()), unit);
+    text += fmt::format(
+        "{:<28}{}{}\n", label,
+        v.is_number_integer() ? fmt::format("{}", v.get<std::int64_t>()) : fmt::format("{:.6f}", v.get<double>()),
+        unit);
   };
   line("tokens", "tokens", "");
   line("predicted", "predicted positions", "");
@@ -123,11 +132,13 @@ void cmd_eval(const Settings& s) {
   const Ready ready = load(s);
   const int longest = ready.engine->max_context();
   if (s.context > longest) {
-    throw Error(ErrorCode::invalid_argument, fmt::format("--context {}: this model's window is {} tokens", s.context, longest));
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("--context {}: this model's window is {} tokens", s.context, longest));
   }
   const auto ids = load_tokenizer(ready).encode(text, ControlTokens::as_text);
   if (ids.size() < 2) {
-    throw Error(ErrorCode::invalid_argument, fmt::format("--text {}: {} tokens, and at least 2 are needed", s.text_file, ids.size()));
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("--text {}: {} tokens, and at least 2 are needed", s.text_file, ids.size()));
   }
   const int vocab = ready.engine->shape().vocab;
   const auto total = std::int64_t(ids.size());
@@ -136,8 +147,10 @@ void cmd_eval(const Settings& s) {
   if (!s.reference_file.empty()) {
     if (!s.context) context = int(std::min<std::int64_t>(longest, std::max<std::int64_t>(context, total)));
     if (total > context) {
-      throw Error(ErrorCode::invalid_argument, fmt::format("--reference: the text has {} tokens and the window (--context) {}: a "
-                                                           "reference is compared in one window", total, context));
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("--reference: the text has {} tokens and the window (--context) {}: a "
+                              "reference is compared in one window",
+                              total, context));
     }
     reference.emplace(s.reference_file, ids, vocab);
   }
@@ -150,7 +163,8 @@ void cmd_eval(const Settings& s) {
       for (int r = 0; r < rows; ++r) {
         const std::int64_t next = first + r + 1;
         if (next >= std::int64_t(window.size())) break;
-        add_position(sums, logits + std::int64_t(r) * vocab, reference ? reference->row(first + r) : nullptr, vocab, window[next]);
+        add_position(sums, logits + std::int64_t(r) * vocab, reference ? reference->row(first + r) : nullptr, vocab,
+                     window[next]);
       }
       progress.add(std::uint64_t(rows));
     });

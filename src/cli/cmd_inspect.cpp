@@ -43,8 +43,15 @@ Json config_json(const ModelShape& m) {
 Json tensors_json(const std::vector<TensorGroup>& groups) {
   Json list = Json::array();
   for (const TensorGroup& g : groups) {
-    list.push_back({{"part", g.part}, {"role", g.role}, {"shape", g.shape}, {"stored", g.stored}, {"bits", g.bits},
-                    {"group", g.group}, {"tensors", g.tensors}, {"weights", g.weights}, {"bytes", g.bytes}});
+    list.push_back({{"part", g.part},
+                    {"role", g.role},
+                    {"shape", g.shape},
+                    {"stored", g.stored},
+                    {"bits", g.bits},
+                    {"group", g.group},
+                    {"tensors", g.tensors},
+                    {"weights", g.weights},
+                    {"bytes", g.bytes}});
   }
   return list;
 }
@@ -73,7 +80,8 @@ plan::CostInput decode_input(const StateLayout& layout, std::int64_t context) {
 
 plan::CostInput prefill_input(Engine& engine, std::int64_t context) {
   const auto rows = int(std::min<std::int64_t>(engine.backend().max_rows(), context));
-  return {.rows = rows, .position = context - rows, .output_rows = 1, .kv_type = engine.backend().state_layout().kv_type};
+  return {
+      .rows = rows, .position = context - rows, .output_rows = 1, .kv_type = engine.backend().state_layout().kv_type};
 }
 
 std::string config_text(const Json& config) {
@@ -83,16 +91,17 @@ std::string config_text(const Json& config) {
 }
 
 std::string tensors_text(const std::vector<TensorGroup>& groups) {
-  std::string text = fmt::format("\n{:<18}{:<22}{:<20}{:<34}{:>8}{:>12}{:>12}\n", "tensors", "role", "shape", "stored", "tensors",
-                                 "M weights", "bytes");
+  std::string text = fmt::format("\n{:<18}{:<22}{:<20}{:<34}{:>8}{:>12}{:>12}\n", "tensors", "role", "shape", "stored",
+                                 "tensors", "M weights", "bytes");
   std::int64_t weights = 0, bytes = 0;
   for (const TensorGroup& g : groups) {
-    text += fmt::format("  {:<16}{:<22}{:<20}{:<34}{:>8}{:>12.3f}{:>12}\n", g.part, g.role, g.shape, g.stored, g.tensors,
-                        double(g.weights) / 1e6, human_bytes(double(g.bytes)));
+    text += fmt::format("  {:<16}{:<22}{:<20}{:<34}{:>8}{:>12.3f}{:>12}\n", g.part, g.role, g.shape, g.stored,
+                        g.tensors, double(g.weights) / 1e6, human_bytes(double(g.bytes)));
     weights += g.weights;
     bytes += g.bytes;
   }
-  return text + fmt::format("  {:<102}{:>12.3f}{:>12}\n", fmt::format("sum, {:.3f} bits a weight", 8.0 * double(bytes) / double(weights)),
+  return text + fmt::format("  {:<102}{:>12.3f}{:>12}\n",
+                            fmt::format("sum, {:.3f} bits a weight", 8.0 * double(bytes) / double(weights)),
                             double(weights) / 1e6, human_bytes(double(bytes)));
 }
 
@@ -129,8 +138,11 @@ void cmd_inspect(const Settings& s) {
   const plan::Plan& decode_plan = engine.backend().plan(plan::Phase::decode);
   const plan::Plan& prefill_plan = engine.backend().plan(plan::Phase::prefill);
   if (s.json) {
-    const Json all = {{"model", ready.dir.string()}, {"backend", engine.backend().name()}, {"config", config},
-                      {"tensors", tensors_json(groups)}, {"memory", memory},
+    const Json all = {{"model", ready.dir.string()},
+                      {"backend", engine.backend().name()},
+                      {"config", config},
+                      {"tensors", tensors_json(groups)},
+                      {"memory", memory},
                       {"decode_plan", Json::parse(plan::explain_json(decode_plan, weights, decode))},
                       {"prefill_plan", Json::parse(plan::explain_json(prefill_plan, weights, prefill))}};
     return put(all.dump(1) + "\n");

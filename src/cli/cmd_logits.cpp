@@ -13,7 +13,8 @@ namespace {
 enum Entry : std::size_t { kInputIds, kLogits, kHidden };
 
 std::vector<SafetensorsWriter::Entry> entries(std::int64_t n, const ModelShape& shape, bool hidden) {
-  std::vector<SafetensorsWriter::Entry> list = {{"input_ids", DType::i32, {n}}, {"logits", DType::f32, {n, shape.vocab}}};
+  std::vector<SafetensorsWriter::Entry> list = {{"input_ids", DType::i32, {n}},
+                                                {"logits", DType::f32, {n, shape.vocab}}};
   if (hidden) list.push_back({"hidden_after_layer", DType::f32, {shape.layers, n, shape.hidden}});
   return list;
 }

@@ -34,9 +34,14 @@ Json result_json(const Answer& a, const Prompt& prompt, const Sampler& sampler) 
           {"prefill_tok_s", a.generated.prefill_rate()},
           {"decode_tok_s", a.generated.decode_rate()},
           {"sampling",
-           {{"temperature", o.temperature}, {"top_k", o.top_k}, {"top_p", o.top_p}, {"min_p", o.min_p},
-            {"presence_penalty", o.presence_penalty}, {"frequency_penalty", o.frequency_penalty},
-            {"repetition_penalty", o.repetition_penalty}, {"seed", sampler.seed()}}}};
+           {{"temperature", o.temperature},
+            {"top_k", o.top_k},
+            {"top_p", o.top_p},
+            {"min_p", o.min_p},
+            {"presence_penalty", o.presence_penalty},
+            {"frequency_penalty", o.frequency_penalty},
+            {"repetition_penalty", o.repetition_penalty},
+            {"seed", sampler.seed()}}}};
 }
 
 }  // namespace
@@ -58,8 +63,8 @@ void cmd_run(const Settings& s) {
   bool interrupted = false;
   try {
     const Interrupt interrupt;
-    a = answer(*session, prompt, sampler, tokenizer, {.max_tokens = s.max_tokens.value_or(0), .show = !s.json, .raw = s.raw},
-               interrupt);
+    a = answer(*session, prompt, sampler, tokenizer,
+               {.max_tokens = s.max_tokens.value_or(0), .show = !s.json, .raw = s.raw}, interrupt);
     interrupted = interrupt.wanted();
   } catch (const Error& e) {
     if (e.code() != ErrorCode::cancelled) throw;

@@ -11,8 +11,8 @@ namespace lily::cli {
 
 struct Command {
   std::string name;
-  std::string summary;   // one line
-  std::string details;   // paragraphs for its help; may be empty
+  std::string summary;  // one line
+  std::string details;  // paragraphs for its help; may be empty
   std::vector<std::string> examples;
   /// Returns when the work is done. Throws UsageError (exit 2), lily::Error (exit 1) or OutputClosed (exit 0).
   void (*run)(const Settings&);

@@ -15,7 +15,9 @@ void Conversation::reset() {
   if (system_) messages_.push_back({{"role", "system"}, {"content", *system_}});
 }
 
-void Conversation::add_user(const std::string& text) { messages_.push_back({{"role", "user"}, {"content", text}}); }
+void Conversation::add_user(const std::string& text) {
+  messages_.push_back({{"role", "user"}, {"content", text}});
+}
 
 void Conversation::add_answer(const Answer& a) {
   Json message = {{"role", "assistant"}, {"content", a.content}};

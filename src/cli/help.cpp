@@ -81,9 +81,11 @@ std::string rows(const Command& c, bool positional, bool common) {
 }  // namespace
 
 std::string general_help() {
-  std::string s = "lily: a local inference engine for the Qwen3.6-35B-A3B family\n\nusage: lily COMMAND [ARGUMENTS] [OPTIONS]\n\n";
+  std::string s =
+      "lily: a local inference engine for the Qwen3.6-35B-A3B family\n\nusage: lily COMMAND [ARGUMENTS] [OPTIONS]\n\n";
   for (const Command& c : commands()) s += fmt::format("  {:<12}{}\n", c.name, c.summary);
-  s += "\nResults go to standard output, everything else to standard error. Exit status: 0 success, 1 a failure that one\n"
+  s += "\nResults go to standard output, everything else to standard error. Exit status: 0 success, 1 a failure that "
+       "one\n"
        "line explains, 2 wrong usage. lily COMMAND --help explains a command.\n";
   return s;
 }
@@ -113,12 +115,15 @@ std::string options_markdown() {
     return escaped;
   };
   const auto row = [&](const Option& o) {
-    return fmt::format("| `{}` | {} | {} |\n", cell(flag_column(o)), cell(o.help) + (o.env.empty() ? "" : fmt::format(". Environment: `{}`", o.env)),
+    return fmt::format("| `{}` | {} | {} |\n", cell(flag_column(o)),
+                       cell(o.help) + (o.env.empty() ? "" : fmt::format(". Environment: `{}`", o.env)),
                        o.required ? "required" : cell(o.default_text));
   };
   std::string s =
-      "# Options\n\nGenerated from the tables in src/base/options.cpp and src/cli/commands.cpp: `lily help --markdown > "
-      "docs/OPTIONS.md`. A test compares.\n\nExit status: 0 success, 1 a failure that one line on standard error explains, 2 wrong "
+      "# Options\n\nGenerated from the tables in src/base/options.cpp and src/cli/commands.cpp: `lily help --markdown "
+      "> "
+      "docs/OPTIONS.md`. A test compares.\n\nExit status: 0 success, 1 a failure that one line on standard error "
+      "explains, 2 wrong "
       "usage. Results go to standard output, everything else to standard error.\n\n## Options of every command\n\n"
       "| option | meaning | default |\n|---|---|---|\n";
   for (const Option& o : options()) {

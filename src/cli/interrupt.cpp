@@ -9,7 +9,9 @@ namespace {
 volatile std::sig_atomic_t interrupted = 0;
 struct sigaction former;
 
-void note(int) { interrupted = 1; }
+void note(int) {
+  interrupted = 1;
+}
 
 }  // namespace
 
@@ -22,11 +24,17 @@ Interrupt::Interrupt() {
   sigaction(SIGINT, &action, &former);
 }
 
-Interrupt::~Interrupt() { sigaction(SIGINT, &former, nullptr); }
+Interrupt::~Interrupt() {
+  sigaction(SIGINT, &former, nullptr);
+}
 
-bool Interrupt::wanted() const { return interrupted != 0; }
+bool Interrupt::wanted() const {
+  return interrupted != 0;
+}
 
-void Interrupt::clear() { interrupted = 0; }
+void Interrupt::clear() {
+  interrupted = 0;
+}
 
 void die_of_interrupt() {
   std::signal(SIGINT, SIG_DFL);

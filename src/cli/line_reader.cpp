@@ -24,7 +24,8 @@ struct LineReader::Editor {
   bool cancelled = false;
 
   Editor() {
-    // The editor counts columns by the locale's characters; where the locale knows only bytes, UTF-8 is meant all the same.
+    // The editor counts columns by the locale's characters; where the locale knows only bytes, UTF-8 is meant all the
+    // same.
     std::setlocale(LC_CTYPE, "");
     if (std::strcmp(nl_langinfo(CODESET), "UTF-8") != 0) std::setlocale(LC_CTYPE, "C.UTF-8");
     edit = el_init("lily", stdin, stderr, stderr);  // standard output is for answers

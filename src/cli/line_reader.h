@@ -14,8 +14,8 @@ class LineReader {
   LineReader(const LineReader&) = delete;
   LineReader& operator=(const LineReader&) = delete;
 
-  /// The next line without its end; nothing at the end of the input. On a terminal `prompt` is shown (on standard error) and
-  /// Ctrl-C throws away what was typed and asks again.
+  /// The next line without its end; nothing at the end of the input. On a terminal `prompt` is shown (on standard
+  /// error) and Ctrl-C throws away what was typed and asks again.
   std::optional<std::string> read(const std::string& prompt);
   bool interactive() const { return editor_ != nullptr; }
 

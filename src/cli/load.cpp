@@ -25,15 +25,17 @@ Ready load(const Settings& settings, int max_context, int snapshots) {
   options.backend.prefill_activations =
       settings.prefill_activations == "int8" ? plan::Activations::int8 : plan::Activations::int16;
   r.engine = std::make_unique<Engine>(r.model->weights, options);
-  log_debug(fmt::format("back end: {}, passes of up to {} tokens", r.engine->backend().name(), r.engine->backend().max_rows()));
+  log_debug(fmt::format("back end: {}, passes of up to {} tokens", r.engine->backend().name(),
+                        r.engine->backend().max_rows()));
   return r;
 }
 
 Tokenizer load_tokenizer(const Ready& ready) {
   Tokenizer tokenizer = Tokenizer::load(ready.dir);
   if (tokenizer.vocab_size() > ready.engine->shape().vocab) {
-    throw Error(ErrorCode::corrupt, fmt::format("{}: tokenizer.json has ids up to {}, and config.json a vocab_size of {}",
-                                                ready.dir.string(), tokenizer.vocab_size() - 1, ready.engine->shape().vocab));
+    throw Error(ErrorCode::corrupt,
+                fmt::format("{}: tokenizer.json has ids up to {}, and config.json a vocab_size of {}",
+                            ready.dir.string(), tokenizer.vocab_size() - 1, ready.engine->shape().vocab));
   }
   return tokenizer;
 }

@@ -17,7 +17,8 @@ struct Ready {
   std::unique_ptr<Engine> engine;
 };
 
-/// Finds, checks and maps the model and makes its back end. `max_context` 0: the model's; `snapshots` as EngineOptions has it.
+/// Finds, checks and maps the model and makes its back end. `max_context` 0: the model's; `snapshots` as EngineOptions
+/// has it.
 Ready load(const Settings& settings, int max_context = 0, int snapshots = EngineOptions().snapshots);
 
 /// The tokenizer of `ready`'s directory. Error(corrupt) when it has ids that the model's vocabulary does not.

@@ -1,4 +1,5 @@
-// lily: the program. Finds the command, parses its words, runs it, and turns every failure into one line and an exit status.
+// lily: the program. Finds the command, parses its words, runs it, and turns every failure into one line and an exit
+// status.
 #include <fmt/format.h>
 
 #include <csignal>

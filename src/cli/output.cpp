@@ -67,15 +67,22 @@ std::vector<std::int32_t> parse_ids(std::string_view text, const std::string& fr
     if (!fits) {
       std::string shown = v.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
       if (shown.size() > 40) shown = shown.substr(0, 40) + "…";
-      throw Error(ErrorCode::invalid_argument, fmt::format("{}: element {} is {}, not a token id", from, ids.size(), shown));
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("{}: element {} is {}, not a token id", from, ids.size(), shown));
     }
     ids.push_back(v.get<std::int32_t>());
   }
   return ids;
 }
 
-bool stdout_is_terminal() { return ::isatty(STDOUT_FILENO) != 0; }
-bool stderr_is_terminal() { return ::isatty(STDERR_FILENO) != 0; }
-bool stdin_is_terminal() { return ::isatty(STDIN_FILENO) != 0; }
+bool stdout_is_terminal() {
+  return ::isatty(STDOUT_FILENO) != 0;
+}
+bool stderr_is_terminal() {
+  return ::isatty(STDERR_FILENO) != 0;
+}
+bool stdin_is_terminal() {
+  return ::isatty(STDIN_FILENO) != 0;
+}
 
 }  // namespace lily::cli

@@ -10,8 +10,8 @@
 namespace lily::cli {
 namespace {
 
-/// The library's words for a value that is missing ("--temp: 1 required TEXT missing") or one too many ("exact was given
-/// a disallowed flag override"), in ours.
+/// The library's words for a value that is missing ("--temp: 1 required TEXT missing") or one too many ("exact was
+/// given a disallowed flag override"), in ours.
 std::string mismatch(const std::string& message) {
   const std::string name = message.substr(0, message.find_first_of(": "));
   if (message.find("override") != message.npos) return fmt::format("--{} takes no value", name);

@@ -15,8 +15,8 @@ namespace lily::cli {
 
 struct Prompt {
   std::vector<std::int32_t> ids;
-  bool thinking = false;                   // it ends inside an open think block
-  std::vector<std::int64_t> snapshot_at;   // where the next turn's prompt will part from this one at the earliest
+  bool thinking = false;                  // it ends inside an open think block
+  std::vector<std::int64_t> snapshot_at;  // where the next turn's prompt will part from this one at the earliest
 };
 
 /// Renders messages with the model's template.

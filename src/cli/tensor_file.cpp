@@ -49,7 +49,8 @@ void TensorFile::write_at(std::uint64_t offset, const void* data, std::size_t by
 
 void TensorFile::write(std::size_t entry, std::uint64_t offset, const void* data, std::size_t bytes) {
   if (offsets_[entry] + offset + bytes > offsets_[entry + 1]) {
-    throw Error(ErrorCode::internal, fmt::format("{}: tensor {} is smaller than what is written to it", path_.string(), entry));
+    throw Error(ErrorCode::internal,
+                fmt::format("{}: tensor {} is smaller than what is written to it", path_.string(), entry));
   }
   write_at(offsets_[entry] + offset, data, bytes);
 }

@@ -15,18 +15,22 @@ Engine::Engine(std::unique_ptr<Backend> backend, const ModelShape& shape, Engine
     : shape_(shape), options_(std::move(options)), backend_(std::move(backend)), max_context_(options_.max_context) {
   if (max_context_ == 0) max_context_ = shape_.max_context;
   if (max_context_ < 2 || max_context_ > shape_.max_context) {
-    throw Error(ErrorCode::invalid_argument, fmt::format("a context window of {} tokens was asked for: this model's is 2 to {}",
-                                                         max_context_, shape_.max_context));
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("a context window of {} tokens was asked for: this model's is 2 to {}", max_context_,
+                            shape_.max_context));
   }
 }
 
-std::unique_ptr<Session> Engine::session() { return std::make_unique<Session>(*this); }
+std::unique_ptr<Session> Engine::session() {
+  return std::make_unique<Session>(*this);
+}
 
 void Engine::check_ids(std::span<const std::int32_t> ids) const {
   for (std::size_t i = 0; i < ids.size(); ++i) {
     if (ids[i] < 0 || ids[i] >= shape_.vocab) {
-      throw Error(ErrorCode::invalid_argument,
-                  fmt::format("token id {} at position {} is outside the vocabulary (0 to {})", ids[i], i, shape_.vocab - 1));
+      throw Error(
+          ErrorCode::invalid_argument,
+          fmt::format("token id {} at position {} is outside the vocabulary (0 to {})", ids[i], i, shape_.vocab - 1));
     }
   }
 }

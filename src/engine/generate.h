@@ -38,6 +38,7 @@ struct Generated {
 };
 
 /// Errors as Session::sync and Session::next.
-Generated generate(Session& session, std::span<const std::int32_t> prompt, Sampler& sampler, const GenerateOptions& options);
+Generated generate(Session& session, std::span<const std::int32_t> prompt, Sampler& sampler,
+                   const GenerateOptions& options);
 
 }  // namespace lily

@@ -11,8 +11,8 @@
 namespace lily {
 namespace {
 
-/// Tokens lighter than this against the likeliest cannot be told from impossible: 248320 of them together weigh less than
-/// 2^-53, the step of a draw.
+/// Tokens lighter than this against the likeliest cannot be told from impossible: 248320 of them together weigh less
+/// than 2^-53, the step of a draw.
 constexpr double kLightestLog = -50;
 
 void check(const char* field, double value, double lo, double hi) {
@@ -49,7 +49,8 @@ Sampler::Sampler(SamplerOptions options) : options_(std::move(options)), seed_(o
   check("presence_penalty", options_.presence_penalty, -2, 2);
   check("frequency_penalty", options_.frequency_penalty, -2, 2);
   check("repetition_penalty", options_.repetition_penalty, 0.01, 100);
-  for (const auto& [id, bias] : options_.logit_bias) check(fmt::format("logit_bias of token {}", id).c_str(), bias, -100, 100);
+  for (const auto& [id, bias] : options_.logit_bias)
+    check(fmt::format("logit_bias of token {}", id).c_str(), bias, -100, 100);
   if (!options_.seed) seed_ = random_seed();
 }
 
@@ -57,7 +58,9 @@ void Sampler::see_prompt(std::span<const std::int32_t> ids) {
   if (options_.repetition_penalty != 1) prompt_.insert(ids.begin(), ids.end());
 }
 
-void Sampler::accept(std::int32_t id) { ++generated_[id]; }
+void Sampler::accept(std::int32_t id) {
+  ++generated_[id];
+}
 
 bool Sampler::changes_logits() const {
   if (!options_.logit_bias.empty()) return true;
@@ -122,8 +125,8 @@ void Sampler::select_above(std::span<const float> logits, float lowest) {
 }
 
 void Sampler::cut_top_p() {
-  // Bisection by weight instead of a sort: [0, lo) is kept, [hi, end) is not, everything in the first is better than in the
-  // second. Linear in the number of candidates.
+  // Bisection by weight instead of a sort: [0, lo) is kept, [hi, end) is not, everything in the first is better than in
+  // the second. Linear in the number of candidates.
   const auto better = [](const Candidate& a, const Candidate& b) { return a.better(b); };
   double total = 0;
   for (const Candidate& c : candidates_) total += c.weight;

@@ -5,13 +5,14 @@
 //   2. repetition_penalty  r: l[t] = l[t] > 0 ? l[t] / r : l[t] * r   for every t of the prompt or generated
 //   3. frequency_penalty   l[t] -= f * (times t was generated);  presence_penalty  l[t] -= p if t was generated
 //                          (generated tokens alone, thinking included; the prompt does not count)
-//   4. temperature T       p = softmax(l / T); T = 0: the largest l, of equal ones the lowest id, and nothing below applies
+//   4. temperature T       p = softmax(l / T); T = 0: the largest l, of equal ones the lowest id, and nothing below
+//   applies
 //   5. top_k               the k largest (of equal ones the lower ids); 0: all
 //   6. top_p               of those, renormalised: the fewest largest whose sum reaches top_p; at least one
 //   7. min_p               of those, the ones with p >= min_p * (largest p)
 //   8. a draw from what is left, renormalised
-// The draw is number n of a counter-based generator keyed by the seed, so the same seed and logits give the same text on
-// every machine, however work is scheduled.
+// The draw is number n of a counter-based generator keyed by the seed, so the same seed and logits give the same text
+// on every machine, however work is scheduled.
 #pragma once
 
 #include <cstdint>
@@ -71,7 +72,7 @@ class Sampler {
   std::uint64_t draws_ = 0;
   std::unordered_map<std::int32_t, int> generated_;  // token -> times
   std::unordered_set<std::int32_t> prompt_;
-  std::vector<float> scratch_;                       // [vocab] logits after steps 1 to 3
+  std::vector<float> scratch_;  // [vocab] logits after steps 1 to 3
   std::vector<Candidate> candidates_;
 };
 

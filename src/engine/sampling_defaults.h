@@ -1,5 +1,5 @@
-// Which sampling values hold: what the request says, else the command line, else the model's generation_config.json, else
-// the neutral value. "Says" means present: an explicit 0 counts.
+// Which sampling values hold: what the request says, else the command line, else the model's generation_config.json,
+// else the neutral value. "Says" means present: an explicit 0 counts.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ struct SamplingFields {
   SamplerOptions options() const;
 };
 
-/// What `dir`/generation_config.json recommends; nothing when there is no such file. do_sample false means temperature 0.
-/// Error(corrupt) that names file and key for a value of another type.
+/// What `dir`/generation_config.json recommends; nothing when there is no such file. do_sample false means temperature
+/// 0. Error(corrupt) that names file and key for a value of another type.
 SamplingFields read_generation_config(const std::filesystem::path& dir);
 
 }  // namespace lily

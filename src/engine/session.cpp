@@ -12,7 +12,9 @@ namespace lily {
 Session::Session(Engine& engine)
     : engine_(engine), state_(engine.backend().state_layout()), snapshots_(engine.options().snapshots) {}
 
-std::int64_t Session::room() const { return engine_.max_context() - std::int64_t(tokens_.size()); }
+std::int64_t Session::room() const {
+  return engine_.max_context() - std::int64_t(tokens_.size());
+}
 
 void Session::reset() {
   state_.reset();
@@ -100,7 +102,9 @@ void Session::run(plan::Phase phase, std::span<const std::int32_t> ids, bool wan
   }
 }
 
-void Session::keep_snapshot() { snapshots_.keep(tokens_, state_, logits_); }
+void Session::keep_snapshot() {
+  snapshots_.keep(tokens_, state_, logits_);
+}
 
 std::span<const float> Session::logits() {
   if (tokens_.empty()) throw Error(ErrorCode::invalid_argument, "the session has no tokens to predict from");
@@ -114,7 +118,8 @@ std::span<const float> Session::logits() {
 
 std::int32_t Session::next(Sampler& sampler) {
   if (room() <= 0) {
-    throw Error(ErrorCode::invalid_argument, fmt::format("the context window of {} tokens is full", engine_.max_context()));
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("the context window of {} tokens is full", engine_.max_context()));
   }
   const std::int32_t id = sampler.sample(logits());
   sampler.accept(id);
@@ -128,8 +133,9 @@ void require_finite(std::span<const float> logits) {
   for (const float x : logits) bad |= std::uint32_t((std::bit_cast<std::uint32_t>(x) & 0x7f800000u) == 0x7f800000u);
   if (!bad) return;
   const auto at = std::find_if(logits.begin(), logits.end(), [](float x) { return !(x - x == 0); });
-  throw Error(ErrorCode::numerical,
-              fmt::format("the logit of token {} is {}: the state of this conversation was dropped", at - logits.begin(), *at));
+  throw Error(
+      ErrorCode::numerical,
+      fmt::format("the logit of token {} is {}: the state of this conversation was dropped", at - logits.begin(), *at));
 }
 
 }  // namespace lily

@@ -36,10 +36,11 @@ void SnapshotList::keep(std::span<const std::int32_t> ids, const SequenceState& 
   while (int(list_.size()) >= limit_) list_.pop_back();
   // Only the blocks that hold positions of `ids`: later ones would be copied for nothing.
   const std::size_t used = (ids.size() + kKvBlockTokens - 1) / kKvBlockTokens;
-  list_.push_front(Snapshot{.ids = {ids.begin(), ids.end()},
-                            .recurrent = state.recurrent,
-                            .blocks = {state.blocks.begin(), state.blocks.begin() + std::min(used, state.blocks.size())},
-                            .logits = {logits.begin(), logits.end()}});
+  list_.push_front(
+      Snapshot{.ids = {ids.begin(), ids.end()},
+               .recurrent = state.recurrent,
+               .blocks = {state.blocks.begin(), state.blocks.begin() + std::min(used, state.blocks.size())},
+               .logits = {logits.begin(), logits.end()}});
 }
 
 std::int64_t SnapshotList::bytes() const {

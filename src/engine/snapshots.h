@@ -1,8 +1,8 @@
 // Places on a session's timeline that it can go back to.
 //
-// The recurrent state cannot be rolled back, so going back needs a copy taken on the way. A chat goes back at every turn: its
-// template renders the last answer again without the thinking. KV blocks are shared with the timeline, not copied: they
-// never change once written.
+// The recurrent state cannot be rolled back, so going back needs a copy taken on the way. A chat goes back at every
+// turn: its template renders the last answer again without the thinking. KV blocks are shared with the timeline, not
+// copied: they never change once written.
 #pragma once
 
 #include <cstdint>

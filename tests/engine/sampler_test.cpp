@@ -64,8 +64,8 @@ std::vector<int> draw_many(const std::vector<float>& logits, SamplerOptions o, c
   return counts;
 }
 
-/// Are `counts` drawn from `p`? Chi-square with tokens expected fewer than 5 times pooled. The bound is Laurent and Massart's
-/// tail: P(chi2 > d + 2 sqrt(d x) + 2 x) <= e^-x for d degrees of freedom; x = 16 makes a false alarm 1e-7.
+/// Are `counts` drawn from `p`? Chi-square with tokens expected fewer than 5 times pooled. The bound is Laurent and
+/// Massart's tail: P(chi2 > d + 2 sqrt(d x) + 2 x) <= e^-x for d degrees of freedom; x = 16 makes a false alarm 1e-7.
 /// Tokens without probability must not occur at all.
 bool agrees(const std::vector<int>& counts, const std::vector<double>& p) {
   const double n = std::accumulate(counts.begin(), counts.end(), 0);
@@ -120,8 +120,15 @@ std::vector<Case> cases() {
       {"negative frequency", {.frequency_penalty = -0.4}},
       {"repetition", {.repetition_penalty = 1.6}},
       {"bias", {.logit_bias = bias}},
-      {"everything", {.temperature = 1.2, .top_k = 25, .top_p = 0.95, .min_p = 0.01, .presence_penalty = 0.5,
-                      .frequency_penalty = 0.3, .repetition_penalty = 1.2, .logit_bias = bias}},
+      {"everything",
+       {.temperature = 1.2,
+        .top_k = 25,
+        .top_p = 0.95,
+        .min_p = 0.01,
+        .presence_penalty = 0.5,
+        .frequency_penalty = 0.3,
+        .repetition_penalty = 1.2,
+        .logit_bias = bias}},
   };
 }
 
@@ -169,8 +176,9 @@ TEST(Sampler, CutsLargeVocabulariesAsSmallOnes) {
   // Several rounds of the partial selections; ties on purpose (logits on a coarse grid).
   std::vector<float> logits(5000);
   for (int i = 0; i < 5000; ++i) logits[i] = float(std::floor(40 * std::pow(uniform_draw(3, i), 8)) / 8);
-  for (SamplerOptions o : {SamplerOptions{.top_k = 100}, SamplerOptions{.top_k = 700}, SamplerOptions{.top_p = 0.6},
-                           SamplerOptions{.top_p = 0.97}, SamplerOptions{.min_p = 0.02}, SamplerOptions{.top_k = 4999}}) {
+  for (SamplerOptions o :
+       {SamplerOptions{.top_k = 100}, SamplerOptions{.top_k = 700}, SamplerOptions{.top_p = 0.6},
+        SamplerOptions{.top_p = 0.97}, SamplerOptions{.min_p = 0.02}, SamplerOptions{.top_k = 4999}}) {
     o.seed = 5;
     const auto p = slow_distribution(logits, o, {}, {});
     EXPECT_TRUE(agrees(draw_many(logits, o, {}, {}, 3000), p)) << o.top_k << " " << o.top_p << " " << o.min_p;
@@ -209,8 +217,8 @@ Ids sequence(std::optional<std::uint64_t> seed, int n) {
 TEST(Sampler, SameSeedSameTextOtherSeedAnother) {
   EXPECT_EQ(sequence(42, 64), sequence(42, 64));
   EXPECT_NE(sequence(42, 64), sequence(43, 64));
-  EXPECT_NE(sequence(0, 64), sequence({}, 64));       // no seed is not seed 0 …
-  EXPECT_NE(sequence({}, 64), sequence({}, 64));      // … but another one each time
+  EXPECT_NE(sequence(0, 64), sequence({}, 64));   // no seed is not seed 0 …
+  EXPECT_NE(sequence({}, 64), sequence({}, 64));  // … but another one each time
   Sampler s({.seed = 42});
   EXPECT_EQ(s.seed(), 42u);
 }

@@ -11,7 +11,9 @@ using fake::some_ids;
 using plan::Phase;
 using Ids = std::vector<std::int32_t>;
 
-Sampler greedy() { return Sampler(SamplerOptions{.temperature = 0}); }
+Sampler greedy() {
+  return Sampler(SamplerOptions{.temperature = 0});
+}
 
 Ids joined(Ids a, const Ids& b) {
   a.insert(a.end(), b.begin(), b.end());
@@ -137,7 +139,8 @@ TEST(Session, RandomEditsAlwaysGiveTheLogitsOfAColdRun) {
   for (int round = 0; round < 60; ++round) {
     ids.resize(1 + below(int(ids.size())));
     for (int n = below(300); n > 0; --n) ids.push_back(below(fake::kVocab));
-    s.sync(ids, {.snapshot_at = below(2) ? std::vector<std::int64_t>{1 + below(int(ids.size()))} : std::vector<std::int64_t>{}});
+    s.sync(ids, {.snapshot_at =
+                     below(2) ? std::vector<std::int64_t>{1 + below(int(ids.size()))} : std::vector<std::int64_t>{}});
     expect_logits(s, rig.cold_logits(ids));
     Sampler sampler = greedy();
     for (int n = below(20); n > 0; --n) s.next(sampler);
