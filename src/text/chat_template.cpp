@@ -89,7 +89,7 @@ AssistantParts split_assistant(const Message& message) {
 // A user turn that is nothing but a tool's answer does not count as a question.
 bool is_query(const Message& message) {
   const std::string_view content = python_strip(message.content);
-  return message.role == Role::user && !(content.starts_with(kResponseOpen) && content.ends_with(kResponseClose));
+  return message.role == ChatRole::user && !(content.starts_with(kResponseOpen) && content.ends_with(kResponseClose));
 }
 
 size_t last_query(const std::vector<Message>& messages) {
@@ -116,7 +116,7 @@ class Renderer {
 
   RenderedPrompt render() {
     const auto& messages = input_.messages;
-    const bool system_first = !messages.empty() && messages[0].role == Role::system;
+    const bool system_first = !messages.empty() && messages[0].role == ChatRole::system;
     const size_t query = last_query(messages);
     if (!input_.tools.empty()) {
       tools_block(system_first ? python_strip(messages[0].content) : std::string_view());
@@ -186,13 +186,13 @@ class Renderer {
   void message(size_t i, bool after_query) {
     const Message& message = input_.messages[i];
     switch (message.role) {
-      case Role::system:
+      case ChatRole::system:
         return turn("system", python_strip(message.content));
-      case Role::user:
+      case ChatRole::user:
         return turn("user", python_strip(message.content));
-      case Role::assistant:
+      case ChatRole::assistant:
         return assistant(message, after_query);
-      case Role::tool:
+      case ChatRole::tool:
         return tool_answer(i);
     }
   }
@@ -234,11 +234,11 @@ class Renderer {
   // Answers of tools that follow each other share one user turn.
   void tool_answer(size_t i) {
     const auto& messages = input_.messages;
-    if (i > 0 && messages[i - 1].role != Role::tool) markup("<|im_start|>user");
+    if (i > 0 && messages[i - 1].role != ChatRole::tool) markup("<|im_start|>user");
     markup("\n<tool_response>\n");
     content(python_strip(messages[i].content));
     markup("\n</tool_response>");
-    if (i + 1 == messages.size() || messages[i + 1].role != Role::tool) markup("<|im_end|>\n");
+    if (i + 1 == messages.size() || messages[i + 1].role != ChatRole::tool) markup("<|im_end|>\n");
   }
 
   const ChatInput& input_;
@@ -274,7 +274,7 @@ std::optional<std::string> template_of_config(const std::filesystem::path& dir) 
 
 std::string RenderedPrompt::text() const {
   std::string all;
-  for (const Segment& segment : segments) all += segment.text;
+  for (const TextSegment& segment : segments) all += segment.text;
   return all;
 }
 

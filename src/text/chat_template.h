@@ -31,7 +31,7 @@ TemplateChoice choose_template(const std::filesystem::path& dir);
 TemplateChoice choose_template_text(std::string_view text);
 
 struct RenderedPrompt {
-  std::vector<Segment> segments;
+  std::vector<TextSegment> segments;
   /// The prompt ends inside an open think block: what the model writes first is reasoning.
   bool thinking = false;
   std::string text() const;

@@ -149,15 +149,15 @@ std::vector<PastToolCall> read_tool_calls(const json& message, const std::string
 
 // ---- messages ----
 
-Role read_role(const json& message, const std::string& path) {
+ChatRole read_role(const json& message, const std::string& path) {
   const json& role = member(message, "role");
   const std::string expected = ", expected system, developer, user, assistant or tool";
   if (!role.is_string()) fail(path + ".role", "found " + kind_of(role) + expected);
   const auto& name = role.get_ref<const std::string&>();
-  if (name == "system" || name == "developer") return Role::system;
-  if (name == "user") return Role::user;
-  if (name == "assistant") return Role::assistant;
-  if (name == "tool") return Role::tool;
+  if (name == "system" || name == "developer") return ChatRole::system;
+  if (name == "user") return ChatRole::user;
+  if (name == "assistant") return ChatRole::assistant;
+  if (name == "tool") return ChatRole::tool;
   fail(path + ".role", "unknown role " + quoted(name) + expected);
 }
 
@@ -166,7 +166,7 @@ Message read_message(const json& source, const std::string& path, Ignored& ignor
   Message message;
   message.role = read_role(source, path);
   message.content = content_text(member(source, "content"), path + ".content");
-  if (message.role == Role::assistant) {
+  if (message.role == ChatRole::assistant) {
     for (const char* key : {"reasoning_content", "reasoning"}) {
       const json& reasoning = member(source, key);
       if (reasoning.is_string() && !message.reasoning) message.reasoning = reasoning.get<std::string>();
@@ -177,7 +177,7 @@ Message read_message(const json& source, const std::string& path, Ignored& ignor
     if (refusal.is_string() && message.content.empty()) message.content = refusal.get<std::string>();
     ignored.others(source, "messages",
                    {"role", "content", "reasoning_content", "reasoning", "tool_calls", "function_call", "refusal"});
-  } else if (message.role == Role::tool) {
+  } else if (message.role == ChatRole::tool) {
     const json& id = member(source, "tool_call_id");
     if (id.is_string()) message.tool_call_id = id.get<std::string>();
     ignored.others(source, "messages", {"role", "content", "tool_call_id"});
@@ -201,7 +201,7 @@ void read_messages(const json& body, ChatInput& input, Ignored& ignored) {
   for (size_t i = 0; i < list.size(); ++i) {
     Message message = read_message(list[i], element("messages", i), ignored);
     const bool leading =
-        input.messages.size() == 1 && input.messages[0].role == Role::system && i > 0 && message.role == Role::system;
+        input.messages.size() == 1 && input.messages[0].role == ChatRole::system && i > 0 && message.role == ChatRole::system;
     if (leading) {
       merge_system(input.messages[0], message.content);
     } else {

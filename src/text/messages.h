@@ -13,7 +13,7 @@
 
 namespace lily {
 
-enum class Role { system, user, assistant, tool };
+enum class ChatRole { system, user, assistant, tool };
 
 /// One argument of a past tool call.
 struct ToolArgument {
@@ -36,7 +36,7 @@ struct PastToolCall {
 };
 
 struct Message {
-  Role role = Role::user;
+  ChatRole role = ChatRole::user;
   std::string content;                   // parts joined; not trimmed
   std::optional<std::string> reasoning;  // where the client sent it in a field of its own
   std::vector<PastToolCall> tool_calls;  // of an assistant

@@ -13,7 +13,7 @@ enum class Boundary {
   generation_prompt,  // all messages are complete; what follows opens the answer
 };
 
-struct Segment {
+struct TextSegment {
   std::string text;
   /// Content (of users, tools, the system, history): a control token spelled in it is ordinary text.
   bool is_content = false;

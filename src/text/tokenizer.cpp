@@ -214,11 +214,11 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, ControlTokens cont
   return std::move(encoder.ids);
 }
 
-std::vector<int32_t> Tokenizer::encode(std::span<const Segment> segments,
+std::vector<int32_t> Tokenizer::encode(std::span<const TextSegment> segments,
                                        std::vector<PromptBoundary>* boundaries) const {
   std::string text, mask;
   std::vector<std::pair<size_t, Boundary>> places;
-  for (const Segment& segment : segments) {
+  for (const TextSegment& segment : segments) {
     if (segment.at_start != Boundary::none) places.emplace_back(text.size(), segment.at_start);
     text += segment.text;
     mask.append(segment.text.size(), segment.is_content ? 1 : 0);

@@ -49,7 +49,7 @@ class Tokenizer {
   /// The ids that the whole text would get with control tokens parsed, save that none is found in, or reaches into,
   /// a segment of content. Words may cross the border of two segments. `boundaries`, where given, receives those
   /// boundaries that fall between two tokens at a control token or at either end of the prompt.
-  std::vector<int32_t> encode(std::span<const Segment> segments,
+  std::vector<int32_t> encode(std::span<const TextSegment> segments,
                               std::vector<PromptBoundary>* boundaries = nullptr) const;
 
   /// The bytes of the ids, which need not be UTF-8. An id without a token has none.

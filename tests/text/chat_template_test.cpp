@@ -220,7 +220,7 @@ TEST(ChatTemplate, SegmentsGiveTheIdsOfTheWhole) {
     EXPECT_EQ(tokenizer.encode(prompt.segments, &boundaries), tokenizer.encode(prompt.text(), ControlTokens::parse))
         << name;
     size_t marked = 0;
-    for (const Segment& s : prompt.segments) marked += s.at_start != Boundary::none;
+    for (const TextSegment& s : prompt.segments) marked += s.at_start != Boundary::none;
     EXPECT_EQ(boundaries.size(), marked) << name;
     EXPECT_EQ(c["add_generation_prompt"] == true,
               !boundaries.empty() && boundaries.back().kind == Boundary::generation_prompt);

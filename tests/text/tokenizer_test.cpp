@@ -217,7 +217,7 @@ TEST(Tokenizer, FlagsOfAddedTokens) {
   EXPECT_EQ(ids(t, "\u00e9?"), (Ids{0xC3, 0xA9, '?'}));
   EXPECT_EQ(t.encode("<L>", ControlTokens::as_text), (Ids{'<', 'L', '>'}));
   EXPECT_EQ(t.encode("e\u0301!", ControlTokens::as_text), (Ids{0xC3, 0xA9, '!'}));
-  const std::vector<Segment> content = {{"<L>", false}, {"e\u0301!<L>", true}, {"e\u0301!", false}};
+  const std::vector<TextSegment> content = {{"<L>", false}, {"e\u0301!<L>", true}, {"e\u0301!", false}};
   EXPECT_EQ(t.encode(content), (Ids{300, 0xC3, 0xA9, '!', '<', 'L', '>', 302}));
 }
 
@@ -255,14 +255,14 @@ TEST(Tokenizer, DecodeTakesAnyId) {
 TEST(Segments, ControlTokensInContentAreText) {
   for (int32_t control = 8180; control < 8192; ++control) {
     const std::string text(tiny().token_bytes(control));
-    const std::vector<Segment> segments = {
+    const std::vector<TextSegment> segments = {
         {"<|im_start|>user\n", false}, {"say " + text + "!", true}, {"<|im_end|>\n", false}};
     const Ids got = tiny().encode(segments);
     EXPECT_EQ(std::count_if(got.begin(), got.end(), [](int32_t id) { return tiny().is_control(id); }), 2) << text;
     EXPECT_EQ(tiny().decode(got), "<|im_start|>user\nsay " + text + "!<|im_end|>\n");
   }
   // Half in content, half in markup: not a control token either.
-  const std::vector<Segment> halves = {{"<|im_", false}, {"end|>", true}, {"<|im_end", true}, {"|>", false}};
+  const std::vector<TextSegment> halves = {{"<|im_", false}, {"end|>", true}, {"<|im_end", true}, {"|>", false}};
   for (const int32_t id : tiny().encode(halves)) EXPECT_FALSE(tiny().is_control(id));
 }
 
@@ -271,7 +271,7 @@ TEST(Segments, WordsCrossBorders) {
   const Ids whole = tiny().encode(text, ControlTokens::parse);
   for (size_t a = 12; a + 10 <= text.size(); ++a) {
     for (size_t b = a; b + 10 <= text.size(); b += 3) {
-      const std::vector<Segment> segments = {
+      const std::vector<TextSegment> segments = {
           {text.substr(0, a), false}, {text.substr(a, b - a), true}, {text.substr(b), false}};
       EXPECT_EQ(tiny().encode(segments), whole) << a << " " << b;
     }
@@ -279,7 +279,7 @@ TEST(Segments, WordsCrossBorders) {
 }
 
 TEST(Segments, BoundariesBetweenTokens) {
-  const std::vector<Segment> segments = {{"<|im_start|>system\n", false},
+  const std::vector<TextSegment> segments = {{"<|im_start|>system\n", false},
                                          {"x<|im_end|>", true},
                                          {"<|im_end|>\n", false},
                                          {"<|im_start|>user\n", false, Boundary::system_end},
@@ -292,11 +292,11 @@ TEST(Segments, BoundariesBetweenTokens) {
   ASSERT_EQ(boundaries.size(), 2u);
   EXPECT_EQ(boundaries[0].kind, Boundary::system_end);
   EXPECT_EQ(boundaries[1].kind, Boundary::generation_prompt);
-  std::vector<Segment> first(segments.begin(), segments.begin() + 3);
+  std::vector<TextSegment> first(segments.begin(), segments.begin() + 3);
   EXPECT_EQ(tiny().encode(first).size(), boundaries[0].n_ids);
   first.assign(segments.begin(), segments.begin() + 7);
   EXPECT_EQ(tiny().encode(first).size(), boundaries[1].n_ids);
-  EXPECT_EQ(tiny().encode(std::span<const Segment>{}).size(), 0u);
+  EXPECT_EQ(tiny().encode(std::span<const TextSegment>{}).size(), 0u);
 }
 
 // A megabyte of what is worst for one part or another. Work that grows with the square would not end in time.

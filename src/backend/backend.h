@@ -1,0 +1,56 @@
+// What the engine asks of a device: keep the weights, keep conversations' state, run passes.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "model/state.h"
+#include "model/weights.h"
+#include "plan/op.h"
+
+namespace lily {
+
+struct BackendOptions {
+  std::string name = "auto";  // auto, cpu, reference (cuda, metal when built)
+  int threads = 0;            // 0: chosen by the back end
+  bool exact = false;         // float32 activations and KV
+  plan::Activations prefill_activations = plan::Activations::int8;  // int8, or int16 ("bf16" on the command line)
+  int chunk = 0;              // most tokens of one prefill pass; 0: chosen by the back end
+  std::string isa;            // cpu: force a kernel set ("avx2", …); empty: the best this machine has
+  std::vector<std::string> fusions_off;  // names of plan/fusion_table rows
+};
+
+/// One conversation's part of a pass.
+struct Segment {
+  SequenceState* state;                  // advanced by ids.size() tokens
+  std::span<const std::int32_t> ids;
+  std::vector<std::int32_t> logits_of;   // which of `ids` (indices, ascending) want logits
+};
+
+/// Called after each layer with the residual stream [rows, hidden], for tests and `lily logits --hidden`.
+using LayerHook = std::function<void(int layer, const float* x, int rows)>;
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual std::string name() const = 0;         // "cpu (avx512vnni, 2 threads)"
+  virtual const StateLayout& state_layout() const = 0;
+  virtual int max_rows() const = 0;             // longest prefill pass
+  virtual const plan::Plan& plan(plan::Phase phase) const = 0;  // as compiled: fused, with stages
+  virtual std::int64_t scratch_bytes() const = 0;               // arenas at their largest
+
+  /// Runs the segments' tokens through the model in the arithmetic of `phase`; writes the wanted rows of logits
+  /// [sum of logits_of, vocab] in segment order to `logits` (may be null when none are wanted).
+  /// decode: each segment has one token. The sum of rows is at most max_rows().
+  /// Errors: Error(invalid_argument) for an id outside the vocabulary, before anything changes.
+  virtual void run(plan::Phase phase, std::span<Segment> segments, float* logits, const LayerHook& hook = {}) = 0;
+};
+
+/// The back end `options.name` says, over weights that outlive it. Error(unsupported) when this build or machine lacks it.
+std::unique_ptr<Backend> make_backend(const Weights& weights, const BackendOptions& options);
+
+}  // namespace lily

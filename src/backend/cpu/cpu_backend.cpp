@@ -1,0 +1,126 @@
+#include "backend/cpu/cpu_backend.h"
+
+#include <algorithm>
+
+#include "backend/cpu/dispatch.h"
+#include "backend/pass_setup.h"
+#include "base/error.h"
+#include "plan/compile.h"
+
+namespace lily {
+namespace {
+
+constexpr int kDefaultChunk = 1024;          // rows of a prefill pass: enough that most experts see a full tile
+constexpr int kBatchesPerThread = 8;         // of an op's units: small enough to even out, large enough to stream
+
+plan::Plan compile(const Weights& weights, plan::Phase phase, const BackendOptions& options) {
+  plan::Activations activations = plan::Activations::f32;
+  if (!options.exact) activations = phase == plan::Phase::decode ? plan::Activations::int16 : options.prefill_activations;
+  return plan::compile(weights, phase, {.backend = "cpu", .activations = activations, .fusions_off = options.fusions_off});
+}
+
+}  // namespace
+
+CpuBackend::CpuBackend(const Weights& weights, const BackendOptions& options)
+    : weights_(weights),
+      kernels_(cpu_kernels(options.isa)),
+      layout_(weights.shape(), options.exact ? DType::f32 : DType::bf16),
+      max_rows_(options.chunk > 0 ? options.chunk : kDefaultChunk),
+      prefill_(compile(weights, plan::Phase::prefill, options)),
+      decode_(compile(weights, plan::Phase::decode, options)),
+      pool_(options.threads > 0 ? options.threads : default_thread_count()),
+      scratch_memory_(std::size_t(pool_.threads()) * ops::kCpuScratchBytes) {
+  for (int t = 0; t < pool_.threads(); ++t)
+    scratch_.push_back({scratch_memory_.data() + std::size_t(t) * ops::kCpuScratchBytes, ops::kCpuScratchBytes});
+}
+
+std::string CpuBackend::name() const {
+  return "cpu (" + std::string(kernels_.isa) + ", " + std::to_string(pool_.threads()) +
+         (pool_.threads() == 1 ? " thread)" : " threads)");
+}
+
+std::int64_t CpuBackend::scratch_bytes() const {
+  return std::int64_t(scratch_memory_.size()) +
+         std::max(plan::assign_memory(prefill_, max_rows_, 1).bytes, plan::assign_memory(decode_, 1, 1).bytes);
+}
+
+// Passes of a few sizes alternate (full chunks, one tail, decode), so their arrangements are kept.
+const plan::MemoryPlan& CpuBackend::memory(plan::Phase phase, int rows, int output_rows) {
+  const auto key = std::make_tuple(phase, rows, output_rows);
+  const auto found = memory_plans_.find(key);
+  if (found != memory_plans_.end()) return found->second;
+  if (memory_plans_.size() > 64) memory_plans_.clear();
+  return memory_plans_[key] = plan::assign_memory(plan(phase), rows, output_rows);
+}
+
+AttentionRoom CpuBackend::attention_room(const ops::Pass& pass) {
+  const std::size_t bytes = std::size_t(attention_room_floats(pass)) * sizeof(float);
+  if (bytes == 0) return {};
+  if (partial_.size() < bytes) partial_ = AlignedMemory(bytes + bytes / 2);  // contexts grow: not anew for every range
+  const std::size_t pairs = std::size_t(pass.rows) * std::size_t(pass.shape->kv_heads);
+  if (finished_.size() < pairs) finished_.resize(pairs, 0);
+  return {reinterpret_cast<float*>(partial_.data()), finished_.data()};
+}
+
+void CpuBackend::bind_pass(const ops::Pass& pass) {
+  const plan::Plan& plan = *pass.plan;
+  const AttentionRoom room = attention_room(pass);
+  work_.resize(plan.ops.size());
+  tasks_.resize(plan.ops.size());
+  phases_.clear();
+  std::size_t first = 0;
+  for (std::size_t i = 0; i < plan.ops.size(); ++i) {
+    bind_op(kernels_, plan.ops[i], pass, room, work_[i].op);
+    work_[i].backend = this;
+    const std::int64_t units = work_[i].op.units;
+    tasks_[i] = {.units = units,
+                 .grain = std::max<std::int64_t>(1, units / (std::int64_t(kBatchesPerThread) * pool_.threads())),
+                 .run = [](const void* context, std::int64_t begin, std::int64_t end, int thread) {
+                   const Work& work = *static_cast<const Work*>(context);
+                   ops::CpuScratch scratch = work.backend->scratch_[std::size_t(thread)];
+                   work.op.run(begin, end, scratch);
+                 },
+                 .context = &work_[i]};
+    if (i + 1 == plan.ops.size() || plan.ops[i + 1].stage != plan.ops[i].stage) {
+      phases_.emplace_back(tasks_.data() + first, i + 1 - first);
+      first = i + 1;
+    }
+  }
+}
+
+void CpuBackend::run_stages(const ops::Pass& pass, const LayerHook& hook) {
+  if (!hook) return pool_.run(phases_);
+  for (const ThreadPool::Phase& phase : phases_) {
+    pool_.run({&phase, 1});
+    const std::size_t first = std::size_t(phase.data() - tasks_.data());
+    for (std::size_t i = first; i < first + phase.size(); ++i)
+      if (pass.plan->ops[i].ends_layer) hook(pass.plan->ops[i].layer, pass.at<const float>(pass.plan->residual), pass.rows);
+  }
+}
+
+void CpuBackend::run(plan::Phase phase, std::span<Segment> segments, float* logits, const LayerHook& hook) {
+  const plan::Plan& plan = this->plan(phase);
+  PassRows rows = set_up_pass(phase, segments, weights_.shape(), max_rows_);
+  const plan::MemoryPlan& memory = this->memory(phase, int(rows.ids.size()), int(rows.output_row.size()));
+  if (std::int64_t(arena_.size()) < memory.bytes) arena_ = AlignedMemory(std::size_t(memory.bytes));
+
+  pointers_.assign(plan.buffers.size(), nullptr);
+  for (std::size_t b = 0; b < plan.buffers.size(); ++b)
+    if (memory.offset[b] >= 0) pointers_[b] = arena_.data() + memory.offset[b];
+  pointers_[std::size_t(plan.ids)] = reinterpret_cast<std::byte*>(rows.ids.data());
+  pointers_[std::size_t(plan.logits)] = reinterpret_cast<std::byte*>(logits);
+
+  const ops::Pass pass{.shape = &weights_.shape(),
+                       .weights = &weights_,
+                       .plan = &plan,
+                       .segments = rows.segments,
+                       .rows = int(rows.ids.size()),
+                       .output_rows = int(rows.output_row.size()),
+                       .output_row = rows.output_row.data(),
+                       .buffers = pointers_.data()};
+  bind_pass(pass);
+  run_stages(pass, hook);
+  finish_pass(segments);
+}
+
+}  // namespace lily

@@ -1,0 +1,78 @@
+#include "backend/cpu/dispatch.h"
+
+#include "base/error.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#elif defined(__linux__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
+
+namespace lily {
+
+#if defined(__x86_64__)
+#define LILY_ISAS(X) X(avx512vnni) X(avxvnni) X(avx2)
+#else
+#define LILY_ISAS(X) X(neon_dotprod) X(neon)
+#endif
+
+#define LILY_DECLARE(isa)           \
+  namespace ops::isa {              \
+  extern const CpuKernels kernels;  \
+  }
+LILY_ISAS(LILY_DECLARE)
+
+namespace {
+
+#if defined(__x86_64__)
+// GCC's __builtin_cpu_supports also checks that the operating system saves the wide registers.
+bool runs_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2"); }
+bool runs_avxvnni() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return runs_avx2() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & (1u << 4));
+}
+bool runs_avx512vnni() {
+  return runs_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni");
+}
+#else
+bool runs_neon() { return true; }
+bool runs_neon_dotprod() {
+#if defined(__linux__)
+  return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
+#else
+  return true;  // every Apple processor that runs this build
+#endif
+}
+#endif
+
+struct Isa {
+  const ops::CpuKernels* kernels;
+  bool (*runs)();
+};
+#define LILY_ISA_ROW(isa) Isa{&ops::isa::kernels, runs_##isa},
+constexpr Isa kIsas[] = {LILY_ISAS(LILY_ISA_ROW)};
+
+}  // namespace
+
+std::vector<std::string> available_isas() {
+  std::vector<std::string> names;
+  for (const Isa& i : kIsas)
+    if (i.runs()) names.push_back(i.kernels->isa);
+  return names;
+}
+
+const ops::CpuKernels& cpu_kernels(const std::string& isa) {
+  for (const Isa& i : kIsas)
+    if (i.runs() && (isa.empty() || isa == i.kernels->isa)) return *i.kernels;
+  std::string built, runs;
+  for (const Isa& i : kIsas) built += (built.empty() ? "" : ", ") + std::string(i.kernels->isa);
+  for (const std::string& name : available_isas()) runs += (runs.empty() ? "" : ", ") + name;
+  if (isa.empty())
+    throw Error(ErrorCode::unsupported, "this processor runs none of the CPU kernels (" + built + "); use --backend reference");
+  throw Error(ErrorCode::unsupported,
+              "no CPU kernels '" + isa + "' here; built: " + built + "; this processor runs: " + (runs.empty() ? "none" : runs));
+}
+
+}  // namespace lily

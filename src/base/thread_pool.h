@@ -1,0 +1,58 @@
+// Worker threads that run a list of phases with a barrier between them.
+//
+// A forward pass is hundreds of short phases (some under 10 µs), so workers stay awake during a run and meet at a barrier that
+// spins for a bounded time, then yields, then sleeps: a machine that is shared with others must not lose a time slice to a spin.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <thread>
+#include <vector>
+
+namespace lily {
+
+/// Threads worth using for memory-bound work: physical cores that the affinity mask and the cgroup's quota allow.
+int default_thread_count();
+
+class ThreadPool {
+ public:
+  /// One op's work in a phase: units 0 … units, taken in batches of `grain` by whichever worker is free.
+  struct Task {
+    std::int64_t units = 0;
+    std::int64_t grain = 1;
+    /// Runs units [begin, end) on worker `thread` (0 … threads() − 1). Must not throw.
+    void (*run)(const void* context, std::int64_t begin, std::int64_t end, int thread) = nullptr;
+    const void* context = nullptr;
+  };
+  /// Tasks of one phase are independent; a phase begins when the one before has ended.
+  using Phase = std::span<const Task>;
+
+  explicit ThreadPool(int threads);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+  int threads() const { return threads_; }
+
+  /// Runs the phases in order and returns when all is done. The caller is worker 0. One run at a time.
+  void run(std::span<const Phase> phases);
+
+ private:
+  struct alignas(64) PhaseState {
+    std::atomic<std::int64_t> next{0};  // next batch to hand out
+    std::atomic<int> arrived{0};        // workers that found nothing left
+  };
+  void worker(int thread);
+  void run_phases(int thread);
+
+  int threads_;
+  std::vector<std::thread> workers_;
+  std::span<const Phase> phases_;
+  std::unique_ptr<PhaseState[]> states_;
+  std::size_t states_size_ = 0;
+  alignas(64) std::atomic<std::uint32_t> generation_{0};  // one more for each run; workers sleep on it
+  std::atomic<bool> stop_{false};
+};
+
+}  // namespace lily

@@ -1,0 +1,23 @@
+#include <fmt/format.h>
+
+#include "base/log.h"
+#include "base/progress.h"
+#include "cli/command.h"
+#include "cli/output.h"
+#include "model/synthetic.h"
+
+namespace lily::cli {
+
+void cmd_synth(const Settings& s) {
+  if (s.preset.empty() == s.config_file.empty()) throw UsageError("lily synth takes --preset or --config, one of them (lily synth --help)");
+  const std::string config = s.preset.empty() ? read_file("--config", s.config_file) : preset_config(s.preset);
+  SynthOptions options;
+  if (s.threads > 0) options.threads = s.threads;
+  const SynthResult made =
+      write_synthetic(s.out, config, s.preset.empty() ? s.config_file : "preset " + s.preset, options);
+  for (const std::string& note : made.notes) log_info(note);
+  put(fmt::format("{}: {} of tensors{}\n", s.out, human_bytes(double(made.bytes)),
+                  made.reused_bytes ? fmt::format(", {} of them were there already", human_bytes(double(made.reused_bytes))) : ""));
+}
+
+}  // namespace lily::cli

@@ -1,0 +1,31 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "cli/command.h"
+#include "cli/output.h"
+#include "model/find.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace lily::cli {
+
+void cmd_template(const Settings& s) {
+  const auto dir = find_model(s.model);
+  const std::string body = read_file("--messages", s.messages_file);
+  ChatInput input;
+  try {
+    input = parse_chat_text(body);
+  } catch (const Error& e) {
+    throw Error(e.code(), fmt::format("--messages {}: {}", s.messages_file, e.what()));
+  }
+  for (const std::string& field : input.ignored) log_warning(fmt::format("{} has no effect", field));
+  const TemplateChoice choice = choose_template(dir);
+  if (!choice.warning.empty()) log_warning(choice.warning);
+  const RenderedPrompt prompt = render_chat(input, choice.style);
+  if (!s.ids) return put(prompt.text());
+  put(fmt::format("[{}]\n", fmt::join(Tokenizer::load(dir).encode(prompt.segments), ", ")));
+}
+
+}  // namespace lily::cli

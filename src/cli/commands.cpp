@@ -1,0 +1,86 @@
+#include "cli/command.h"
+
+namespace lily::cli {
+
+const std::vector<Command>& commands() {
+  static const std::vector<Command> table = {
+      {"run", "answer one prompt",
+       "The answer is streamed to standard output as it comes; nothing else goes there. The thinking before it goes to "
+       "standard error, dimmed on a terminal. A tool call, should the model write one, is printed as it wrote it.\n\n"
+       "With --json the result is one JSON object: {text, reasoning, finish_reason, prompt_tokens, completion_tokens, "
+       "cached_tokens, prefill_tok_s, decode_tok_s, sampling}.",
+       {"lily run tiny 'What is ls on Linux?'", "lily run tiny --temp 0 --no-think --stats 'Calculate 12 + 30.'",
+        "lily run tiny --raw 'Once upon a time' --max-tokens 40", "cat question.txt | lily run qwen3.6-35b-a3b"},
+       cmd_run},
+      {"chat", "a conversation in the terminal",
+       "Ctrl-C stops an answer; on an empty line it ends nothing, Ctrl-D or /quit does. Lines that begin with / are "
+       "commands: /reset, /save FILE, /load FILE, /stats, /help, /quit. With --tools, each call that the model makes is "
+       "shown and you type its result.\n\nReads lines from a pipe too: then the answers go to standard output and everything "
+       "else to standard error.",
+       {"lily chat tiny", "lily chat tiny --system 'Answer briefly.' --temp 0", "lily chat tiny --tools weather.json"},
+       cmd_chat},
+      {"logits", "teacher-forced logits of given token ids",
+       "Writes float32 logits [n, vocab] and input_ids [n]. Row i is what the model says after ids 0 to i. A pass size beyond "
+       "the back end's longest pass is cut into such passes, which changes no bit.",
+       {"lily logits tiny --ids ids.json --out logits.safetensors",
+        "lily logits tiny --ids ids.json --out logits.safetensors --split 7,64 --hidden"},
+       cmd_logits},
+      {"eval", "how well the model predicts a text",
+       "Mean negative log-likelihood in nats and perplexity over positions 2 to n of the file's tokens, in windows of --context "
+       "tokens without overlap (the first token of each window is given, not predicted).\n\nWith --reference also the mean "
+       "KL divergence from the reference's distribution to this one, how often both have the same most likely token, and the "
+       "ratio of the perplexities. The reference must hold input_ids and logits of exactly this text, made in one window.",
+       {"lily eval tiny --text book.txt", "lily eval tiny --text book.txt --context 1024 --json",
+        "lily eval tiny --text book.txt --reference exact.safetensors"},
+       cmd_eval},
+      {"tokenize", "text to token ids",
+       "Prints a JSON list. The text is taken byte for byte. Control tokens spelt in it are ordinary text unless --special is "
+       "given. Works on a directory that holds only tokenizer files.",
+       {"lily tokenize tiny 'Hello, world'", "lily tokenize tiny --special < prompt.txt"},
+       cmd_tokenize},
+      {"detokenize", "token ids to text",
+       "Prints the bytes of the ids and nothing else. Works on a directory that holds only tokenizer files.",
+       {"lily detokenize tiny '[39, 68, 75]'", "lily tokenize tiny 'Hello' | lily detokenize tiny"},
+       cmd_detokenize},
+      {"template", "a chat request's prompt",
+       "Prints the prompt that the chat template makes of a request body {messages, tools, chat_template_kwargs, "
+       "add_generation_prompt}, exactly. Works on a directory that holds only tokenizer files.",
+       {"lily template tiny --messages request.json", "lily template tiny --messages request.json --ids"},
+       cmd_template},
+      {"inspect", "what a model consists of and what it needs",
+       "Configuration, tensors by group with bits and bytes, the memory plan for a context length, and the decode and prefill "
+       "plans: ops, stages, bytes.",
+       {"lily inspect tiny", "lily inspect qwen3.6-35b-a3b --context 131072", "lily inspect tiny --json"},
+       cmd_inspect},
+      {"synth", "write a synthetic checkpoint",
+       "Every tensor comes from a hash of its name, so the bytes are the same wherever it is made. It answers nonsense, at the "
+       "real model's speed.",
+       {"lily synth big --preset qwen3.6-35b-a3b", "lily synth small --config config.json"},
+       cmd_synth},
+      {"quantize", "raw bfloat16 checkpoint to MLX affine",
+       "Streams: never the whole model in memory. The router and the shared expert's gate are kept at 8 bits.",
+       {"lily quantize Qwen3.6-35B-A3B qwen-4bit", "lily quantize raw out --bits 6 --group 32"},
+       cmd_quantize},
+      {"pull", "download a checkpoint from a hub",
+       "The hub is what the environment variable HF_ENDPOINT names, any that speaks Hugging Face's protocol; HF_TOKEN is the "
+       "token for private models. Only what a model needs is fetched, to ~/.cache/lily/models/NAME (XDG_CACHE_HOME moves "
+       "it), and checked by size and hash. A download that broke off, or was stopped by Ctrl-C, goes on where it was when the "
+       "same command is given again.",
+       {"HF_ENDPOINT=https://HUB lily pull OWNER/NAME", "lily pull OWNER/NAME --revision v1 --name mine"},
+       cmd_pull},
+      {"help", "explain a command",
+       "The word fusions instead of a command lists the fused ops, what each replaces and where.",
+       {"lily help run", "lily help fusions"},
+       cmd_help},
+  };
+  return table;
+}
+
+const Command* find_command(std::string_view name) {
+  for (const Command& c : commands()) {
+    if (c.name == name) return &c;
+  }
+  return nullptr;
+}
+
+}  // namespace lily::cli

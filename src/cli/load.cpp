@@ -1,0 +1,41 @@
+#include "cli/load.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/options.h"
+#include "model/find.h"
+
+namespace lily::cli {
+
+Ready load(const Settings& settings, int max_context, int snapshots) {
+  Ready r;
+  r.dir = find_model(settings.model);
+  r.model = std::make_unique<LoadedModel>(load_model(r.dir, {.mlock = settings.mlock}));
+  for (const std::string& line : r.model->report.lines) log_debug(line);
+  for (const std::string& line : r.model->report.warnings) log_warning(line);
+
+  EngineOptions options;
+  options.max_context = max_context;
+  options.snapshots = snapshots;
+  options.backend.name = settings.backend;
+  options.backend.threads = settings.threads;
+  options.backend.exact = settings.exact;
+  options.backend.prefill_activations =
+      settings.prefill_activations == "int8" ? plan::Activations::int8 : plan::Activations::int16;
+  r.engine = std::make_unique<Engine>(r.model->weights, options);
+  log_debug(fmt::format("back end: {}, passes of up to {} tokens", r.engine->backend().name(), r.engine->backend().max_rows()));
+  return r;
+}
+
+Tokenizer load_tokenizer(const Ready& ready) {
+  Tokenizer tokenizer = Tokenizer::load(ready.dir);
+  if (tokenizer.vocab_size() > ready.engine->shape().vocab) {
+    throw Error(ErrorCode::corrupt, fmt::format("{}: tokenizer.json has ids up to {}, and config.json a vocab_size of {}",
+                                                ready.dir.string(), tokenizer.vocab_size() - 1, ready.engine->shape().vocab));
+  }
+  return tokenizer;
+}
+
+}  // namespace lily::cli

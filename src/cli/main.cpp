@@ -1,0 +1,67 @@
+// lily: the program. Finds the command, parses its words, runs it, and turns every failure into one line and an exit status.
+#include <fmt/format.h>
+
+#include <csignal>
+#include <exception>
+#include <new>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "cli/command.h"
+#include "cli/help.h"
+#include "cli/output.h"
+#include "cli/parse.h"
+
+namespace lily::cli {
+namespace {
+
+constexpr const char* kVersion = "0.1.0";
+
+int fail(int status, const std::string& message) {
+  log_error(message);
+  return status;
+}
+
+void dispatch(const std::vector<std::string>& words) {
+  const std::string first = words.empty() ? "" : words[0];
+  if (first == "--help" || first == "-h") return put(general_help());
+  if (first == "--version") return put(fmt::format("lily {}\n", kVersion));
+  if (first.empty()) throw UsageError("a command is missing");
+  if (first[0] == '-') throw UsageError(fmt::format("unknown option {}: the command comes first", first));
+  const Command* command = find_command(first);
+  if (!command) throw UsageError(fmt::format("unknown command '{}'", first));
+  Settings settings;
+  try {
+    settings = parse(*command, {words.begin() + 1, words.end()});
+  } catch (const UsageError& e) {
+    throw UsageError(fmt::format("{} (lily {} --help explains)", e.what(), command->name));
+  }
+  if (settings.help) return put(command_help(*command));
+  log_verbose(settings.verbose);
+  command->run(settings);
+}
+
+int guarded(const std::vector<std::string>& words) {
+  try {
+    dispatch(words);
+    return 0;
+  } catch (const OutputClosed&) {
+    return 0;
+  } catch (const UsageError& e) {
+    const bool has_hint = std::string(e.what()).find("--help") != std::string::npos;
+    return fail(2, has_hint ? e.what() : fmt::format("{} (lily --help lists the commands)", e.what()));
+  } catch (const std::bad_alloc&) {
+    return fail(1, "out of memory");
+  } catch (const std::exception& e) {
+    return fail(1, e.what());
+  }
+}
+
+}  // namespace
+}  // namespace lily::cli
+
+int main(int argc, char** argv) {
+  // A reader that goes away shows as EPIPE at the next write (cli/output.h) instead of killing the process.
+  std::signal(SIGPIPE, SIG_IGN);
+  return lily::cli::guarded({argv + 1, argv + argc});
+}

@@ -1,0 +1,64 @@
+#include "engine/engine.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace lily {
+
+Engine::Engine(const Weights& weights, EngineOptions options)
+    : Engine(make_backend(weights, options.backend), weights.shape(), options) {}
+
+Engine::Engine(std::unique_ptr<Backend> backend, const ModelShape& shape, EngineOptions options)
+    : shape_(shape), options_(std::move(options)), backend_(std::move(backend)), max_context_(options_.max_context) {
+  if (max_context_ == 0) max_context_ = shape_.max_context;
+  if (max_context_ < 2 || max_context_ > shape_.max_context) {
+    throw Error(ErrorCode::invalid_argument, fmt::format("a context window of {} tokens was asked for: this model's is 2 to {}",
+                                                         max_context_, shape_.max_context));
+  }
+}
+
+std::unique_ptr<Session> Engine::session() { return std::make_unique<Session>(*this); }
+
+void Engine::check_ids(std::span<const std::int32_t> ids) const {
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] < 0 || ids[i] >= shape_.vocab) {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("token id {} at position {} is outside the vocabulary (0 to {})", ids[i], i, shape_.vocab - 1));
+    }
+  }
+}
+
+void Engine::logits(std::span<const std::int32_t> ids, std::span<const int> split, const LogitsSink& sink,
+                    const LayerHook& hook) {
+  check_ids(ids);
+  const auto total = std::int64_t(ids.size());
+  if (total > max_context_) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{} ids, and the context window holds {} tokens", total, max_context_));
+  }
+  const std::int64_t longest = std::max(1, backend_->max_rows());
+  const std::int64_t modest = std::clamp<std::int64_t>((256 << 20) / (std::int64_t(shape_.vocab) * 4), 2, 512);
+  SequenceState state(backend_->state_layout());
+  std::vector<float> rows;
+  std::size_t size_at = 0;
+  for (std::int64_t first = 0; first < total;) {
+    const std::int64_t pass = split.empty() ? std::min(longest, modest) : split[std::min(size_at, split.size() - 1)];
+    ++size_at;
+    const plan::Phase phase = pass == 1 ? plan::Phase::decode : plan::Phase::prefill;
+    for (const std::int64_t end = std::min(total, first + pass); first < end;) {
+      const auto n = int(std::min(end - first, longest));
+      Segment segment{.state = &state, .ids = ids.subspan(first, n), .logits_of = {}};
+      for (int i = 0; i < n; ++i) segment.logits_of.push_back(i);
+      rows.resize(std::size_t(n) * shape_.vocab);
+      backend_->run(phase, {&segment, 1}, rows.data(), hook);
+      require_finite(rows);
+      sink(first, n, rows.data());
+      first += n;
+    }
+  }
+}
+
+}  // namespace lily

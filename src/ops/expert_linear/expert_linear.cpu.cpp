@@ -1,0 +1,168 @@
+// Products with a stack of experts over the groups that expert_sort made.
+//
+// expert_linear, expert_in. Prefill: a unit is (expert, kBlockRows rows of its matrix). Decode, where most experts have no rows:
+// a unit is (place in the list of pairs, kGemvBlock rows), and does the whole group when its place is the group's first.
+// expert_out. A unit is a block of columns of the output and up to kOutTokens tokens; it walks the experts in order of their
+// index and adds weight·(down·h) to the tokens' sums in scratch, so that the order of additions is that of moe_combine.
+#include "ops/expert_linear/expert_linear.h"
+
+#include "ops/cpu_units.h"
+#include "ops/matmul/matmul.h"
+
+namespace lily::ops::LILY_ISA {
+
+constexpr int kOutTokens = 4096;  // their sums of kBlockRows columns take 1 MB of scratch
+
+struct ExpertUnit {
+  std::int64_t expert;
+  std::int32_t first, end;  // pairs
+  std::int64_t r0;
+  int n;
+};
+
+static std::int64_t expert_units(bool decode, std::int64_t experts, std::int64_t pairs, std::int64_t rows) {
+  return decode ? pairs * div_up(rows, kGemvBlock) : experts * div_up(rows, kBlockRows);
+}
+
+static ExpertUnit expert_unit(bool decode, const std::int32_t* groups, std::int64_t experts, std::int64_t rows,
+                              std::int64_t unit) {
+  const std::int64_t block = decode ? kGemvBlock : kBlockRows, blocks = div_up(rows, block);
+  ExpertUnit u;
+  u.r0 = unit % blocks * block;
+  u.n = int(rows - u.r0 < block ? rows - u.r0 : block);
+  if (!decode) {
+    u.expert = unit / blocks;
+  } else {
+    const std::int64_t place = unit / blocks;
+    std::int64_t low = 0, high = experts;  // groups[low] ≤ place < groups[high]
+    while (high - low > 1) {
+      const std::int64_t mid = (low + high) / 2;
+      (groups[mid] <= place ? low : high) = mid;
+    }
+    u.expert = low;
+    if (groups[low] != place) {  // not the first of its group: nothing to do
+      u.first = u.end = 0;
+      return u;
+    }
+  }
+  u.first = groups[u.expert];
+  u.end = groups[u.expert + 1];
+  return u;
+}
+
+// f(m, pairs, input rows) for the unit's pairs, kBlockTokens at a time.
+template <class F>
+LILY_SIMD void for_pair_blocks(const ExpertUnit& u, const std::int32_t* pairs, InputRows in, F f) {
+  for (std::int32_t p = u.first; p < u.end; p += kBlockTokens) {
+    in.pairs = pairs + p;
+    f(u.end - p < kBlockTokens ? u.end - p : kBlockTokens, in);
+  }
+}
+
+std::int64_t expert_linear_units(const ExpertLinearArgs& a) {
+  return expert_units(a.decode, a.w.count, std::int64_t(a.rows) * a.k, a.w.rows);
+}
+
+void expert_linear_run(const ExpertLinearArgs& a, std::int64_t begin, std::int64_t end, CpuScratch& scratch) {
+  const std::int32_t* pairs = a.groups + a.w.count + 1;
+  const InputRows rows = {a.activations, a.x, a.q, a.layout, a.w.cols, 0, nullptr, a.x_per_pair ? 1 : a.k};
+  Arena arena = {scratch.data};
+  float* out = arena.take<float>(kBlockTokens * kBlockRows);
+  for (std::int64_t unit = begin; unit < end; ++unit) {
+    const ExpertUnit u = expert_unit(a.decode, a.groups, a.w.count, a.w.rows, unit);
+    for_pair_blocks(u, pairs, rows, [&](int m, const InputRows& in) __attribute__((always_inline)) {
+      product_block(a.w.at(u.expert), u.r0, u.n, in, m, a.decode, out, arena);
+      for (int i = 0; i < m; ++i)
+        for (int j = 0; j < u.n; ++j) a.y[in.pairs[i] * a.w.rows + u.r0 + j] = out[i * kBlockRows + j];
+    });
+  }
+}
+
+std::int64_t expert_in_units(const ExpertInArgs& a) {
+  return expert_units(a.decode, a.gate.count, std::int64_t(a.rows) * a.k, a.gate.rows);
+}
+
+void expert_in_run(const ExpertInArgs& a, std::int64_t begin, std::int64_t end, CpuScratch& scratch) {
+  const std::int32_t* pairs = a.groups + a.gate.count + 1;
+  const InputRows rows = {a.activations, a.x, a.q, a.layout, a.gate.cols, 0, nullptr, a.k};
+  Arena arena = {scratch.data};
+  float* gate = arena.take<float>(kBlockTokens * kBlockRows);
+  float* up = arena.take<float>(kBlockTokens * kBlockRows);
+  for (std::int64_t unit = begin; unit < end; ++unit) {
+    const ExpertUnit u = expert_unit(a.decode, a.groups, a.gate.count, a.gate.rows, unit);
+    for_pair_blocks(u, pairs, rows, [&](int m, const InputRows& in) __attribute__((always_inline)) {
+      product_block(a.gate.at(u.expert), u.r0, u.n, in, m, a.decode, gate, arena);
+      product_block(a.up.at(u.expert), u.r0, u.n, in, m, a.decode, up, arena);
+      for (int i = 0; i < m; ++i) {
+        float* h = a.h + in.pairs[i] * a.gate.rows + u.r0;
+        for (int j = 0; j < u.n; j += kLanes) {
+          const int at = i * kBlockRows + j;
+          store_part(h + j, silu(load(gate + at)) * load(up + at), u.n - j < kLanes ? u.n - j : int(kLanes));
+        }
+      }
+    });
+  }
+}
+
+static std::int64_t out_block(const ExpertOutArgs& a) { return a.decode ? kGemvBlock : kBlockRows; }
+
+std::int64_t expert_out_units(const ExpertOutArgs& a) {
+  return div_up(a.rows, kOutTokens) * div_up(a.down.rows, out_block(a));
+}
+
+// The first place ≥ from in an expert's pairs (ascending up to end) that belongs to token ≥ `token`.
+static std::int32_t first_pair_of(const std::int32_t* pairs, std::int32_t from, std::int32_t end, std::int64_t token, int k) {
+  while (from < end) {
+    const std::int32_t mid = from + (end - from) / 2;
+    if (pairs[mid] < token * k) from = mid + 1;
+    else end = mid;
+  }
+  return from;
+}
+
+// sums[token − t0][kBlockRows] += weight·(down·h) of every pair of tokens t0 … t0 + tokens, experts ascending.
+static void add_experts(const ExpertOutArgs& a, std::int64_t t0, int tokens, std::int64_t r0, int n, float* sums, Arena arena) {
+  const std::int32_t* pairs = a.groups + a.down.count + 1;
+  const InputRows rows = {a.activations, a.h, a.q, a.layout, a.down.cols, 0, nullptr, 1};
+  float* out = arena.take<float>(kBlockTokens * kBlockRows);
+  const bool all = tokens == a.rows;
+  for (std::int64_t e = 0; e < a.down.count; ++e) {
+    ExpertUnit u = {e, a.groups[e], a.groups[e + 1], r0, n};
+    if (!all) {
+      u.first = first_pair_of(pairs, u.first, u.end, t0, a.k);
+      u.end = first_pair_of(pairs, u.first, u.end, t0 + tokens, a.k);
+    }
+    for_pair_blocks(u, pairs, rows, [&](int m, const InputRows& in) __attribute__((always_inline)) {
+      product_block(a.down.at(e), r0, n, in, m, a.decode, out, arena);
+      for (int i = 0; i < m; ++i) {
+        const F32 p = set1(a.weight[in.pairs[i]]);
+        float* s = sums + (in.pairs[i] / a.k - t0) * kBlockRows;
+        for (int j = 0; j < n; j += kLanes) store(s + j, load(s + j) + p * load(out + i * kBlockRows + j));
+      }
+    });
+  }
+}
+
+void expert_out_run(const ExpertOutArgs& a, std::int64_t begin, std::int64_t end, CpuScratch& scratch) {
+  const std::int64_t block = out_block(a), blocks = div_up(a.down.rows, block);
+  Arena arena = {scratch.data};
+  float* sums = arena.take<float>(std::int64_t(kOutTokens) * kBlockRows);
+  for (std::int64_t unit = begin; unit < end; ++unit) {
+    const std::int64_t r0 = unit % blocks * block, t0 = unit / blocks * kOutTokens;
+    const int n = int(a.down.rows - r0 < block ? a.down.rows - r0 : block);
+    const int tokens = int(a.rows - t0 < kOutTokens ? a.rows - t0 : std::int64_t(kOutTokens));
+    memset(sums, 0, std::size_t(tokens) * kBlockRows * sizeof(float));
+    add_experts(a, t0, tokens, r0, n, sums, arena);
+    for (int t = 0; t < tokens; ++t) {
+      const std::int64_t at = (t0 + t) * a.down.rows + r0;
+      const F32 gate = sigmoid(set1(a.shared_gate[t0 + t]));
+      for (int j = 0; j < n; j += kLanes) {
+        const int lanes = n - j < kLanes ? n - j : int(kLanes);
+        const F32 sum = load(sums + t * kBlockRows + j) + gate * load_part(a.shared + at + j, lanes);
+        store_part(a.residual + at + j, load_part(a.residual + at + j, lanes) + sum, lanes);
+      }
+    }
+  }
+}
+
+}  // namespace lily::ops::LILY_ISA

@@ -1,0 +1,18 @@
+// gdn_scan: reads qkv (after qk_l2norm), g, beta, recurrent (state); writes o, recurrent.
+#pragma once
+#include "ops/pass.h"
+
+namespace lily::ops {
+/// For each value head h (key head h / (value_heads / key_heads)) and token, with S [key_dim, value_dim] float32:
+///   S ← exp(g)·S;  S ← S + k ⊗ (beta·(v − Sᵀk));  o = Sᵀq.
+struct GdnScanArgs {
+  const float* qkv;        // [rows, qkv_stride]: q [key_heads·key_dim], k, v [value_heads·value_dim]
+  const float *g, *beta;   // [rows, value_heads]
+  float* o;                // [rows, value_heads·value_dim]
+  std::span<const SegmentRows> segments;
+  int gdn_layer;           // state->recurrent_of(gdn_layer): [value_heads, key_dim, value_dim]
+  int qkv_stride, key_heads, value_heads, key_dim, value_dim;
+};
+GdnScanArgs bind_gdn_scan(const plan::Op& op, const Pass& pass);
+void gdn_scan_ref(const GdnScanArgs& a);
+}  // namespace lily::ops

@@ -1,0 +1,72 @@
+// What linear and the expert ops share on the CPU: one block of rows of a matrix times some rows of input.
+//
+// Three forms, each with a fixed order of additions, so that a row's result never depends on its neighbours, on how many rows
+// there are, on the cut into blocks or on threads:
+//   dense  float32 rows: a weight row is dequantised, then kLanes running sums over the columns (prefill and decode alike)
+//   gemv   quantised rows, decode: lanes along the columns, a weight read once for up to kGemvRows rows of input
+//   gemm   quantised rows, prefill: a lane is a weight row; sums group by group in the order of the columns
+#pragma once
+
+#include <string.h>
+
+#include "base/half.h"
+#include "model/weights.h"
+#include "ops/cpu_kernels.h"
+#include "ops/simd.h"
+
+namespace lily::ops::LILY_ISA {
+
+constexpr int kBlockRows = 64;     // rows of a matrix that a block covers, at most
+constexpr int kBlockTokens = 256;  // rows of input that a block takes, at most
+constexpr int kGemvBlock = 32;     // rows of a matrix in a unit of decode
+constexpr int kGemvRows = 8;       // rows of input that gemv takes at once
+
+/// Hands out a worker's scratch. Copies forget what they handed out when they go. Needs, at their largest, for matrices of
+/// `cols` columns: dense 64·cols bytes, gemv 23·cols, gemm 330 KB whatever cols is: cols up to 32768 always fit.
+struct Arena {
+  std::byte* at;
+  template <class T>
+  inline __attribute__((always_inline)) T* take(std::int64_t n) {
+    T* p = reinterpret_cast<T*>(at);
+    at += (n * std::int64_t(sizeof(T)) + 63) / 64 * 64;
+    return p;
+  }
+};
+
+/// The rows of input: row i is row first + i of the array, or pairs[i] / divide of it when there are pairs.
+struct InputRows {
+  plan::Activations activations;
+  const float* x;       // [.., width] when activations is f32
+  const std::byte* q;   // quantised rows otherwise
+  QuantLayout layout;
+  std::int64_t width;
+  std::int64_t first;
+  const std::int32_t* pairs;
+  int divide;
+};
+LILY_SIMD std::int64_t row_index(const InputRows& in, int i) { return in.pairs ? in.pairs[i] / in.divide : in.first + i; }
+LILY_SIMD const std::byte* quantized_row(const InputRows& in, int i) {
+  return in.q + row_index(in, i) * in.layout.row_bytes();
+}
+LILY_SIMD bool two_terms(const InputRows& in) { return in.activations == plan::Activations::int16; }
+
+/// out[i·kBlockRows + o] = w[r0 + o]·row i, for o < n ≤ kBlockRows and i < m ≤ kBlockTokens. Needs no gemv_prepare.
+/// Lanes o ≥ n of a row of out are scratch.
+void product_block(const Matrix& w, std::int64_t r0, int n, const InputRows& in, int m, bool decode, float* out, Arena arena);
+
+void dense_block(const Matrix& w, std::int64_t r0, int n, const InputRows& in, int m, float* out, Arena arena);
+void gemm_block(const Matrix& w, std::int64_t r0, int n, const InputRows& in, int m, float* out, Arena arena);
+
+/// Input rows as gemv reads them; made once, used for any number of blocks of any matrix with the same columns and group.
+struct GemvInput {
+  int m;                            // 1 … kGemvRows
+  bool two;
+  std::int64_t cols, group;
+  const std::byte* q[kGemvRows];    // first term: even columns, then odd ones
+  const float* lanes;               // [kGemvRows][gemv_lanes]: the scale of each lane (8 columns)
+  const float* sums;                // [kGemvRows][gemv_groups]: what a weight group's bias multiplies
+};
+void gemv_prepare(const InputRows& in, int m, std::int64_t cols, std::int64_t group, GemvInput* out, Arena* arena);
+void gemv_block(const Matrix& w, std::int64_t r0, int n, const GemvInput& in, float* out, Arena arena);
+
+}  // namespace lily::ops::LILY_ISA

@@ -1,0 +1,33 @@
+# Contracts, reference forms and binders are compiled once; *.cpu.cpp once for each instruction set.
+file(GLOB ops_sources CONFIGURE_DEPENDS ops/*.cpp ops/*/*.cpp)
+list(FILTER ops_sources EXCLUDE REGEX "\\.cpu\\.cpp$")
+file(GLOB ops_cpu_sources CONFIGURE_DEPENDS ops/*.cpu.cpp ops/*/*.cpu.cpp)
+
+function(lily_isa isa)
+  add_library(lily_ops_${isa} OBJECT ${ops_cpu_sources})
+  # Always optimised: at -O0 inline functions would be emitted out of line for everybody (see ops/cpu_kernels.h).
+  target_compile_options(lily_ops_${isa} PRIVATE ${ARGN} -O3 -fno-math-errno -fno-exceptions)
+  target_compile_definitions(lily_ops_${isa} PRIVATE LILY_ISA=${isa})
+  target_link_libraries(lily_ops_${isa} PRIVATE lily_plan)
+  set_property(GLOBAL APPEND PROPERTY LILY_ISAS ${isa})
+endfunction()
+
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  set(avx2 -mavx2 -mfma -mf16c -mbmi -mbmi2)
+  lily_isa(avx2 ${avx2})
+  lily_isa(avxvnni ${avx2} -mavxvnni)
+  lily_isa(avx512vnni ${avx2} -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mprefer-vector-width=512)
+elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
+  lily_isa(neon)
+  lily_isa(neon_dotprod -march=armv8.2-a+dotprod)
+else()
+  message(FATAL_ERROR "no CPU kernels for ${CMAKE_SYSTEM_PROCESSOR}")
+endif()
+
+get_property(isas GLOBAL PROPERTY LILY_ISAS)
+foreach(isa ${isas})
+  list(APPEND isa_objects $<TARGET_OBJECTS:lily_ops_${isa}>)
+endforeach()
+list(JOIN isas "," isa_list)
+add_library(lily_ops STATIC ${ops_sources} ${isa_objects})
+target_link_libraries(lily_ops PUBLIC lily_plan)

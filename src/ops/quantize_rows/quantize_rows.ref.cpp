@@ -1,0 +1,48 @@
+#include "ops/quantize_rows/quantize_rows.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace lily::ops {
+
+QuantizeRowsArgs bind_quantize_rows(const plan::Op& op, const Pass& pass) {
+  return {.x = pass.at<const float>(op.reads[0]),
+          .q = pass.at<std::byte>(op.writes[0]),
+          .rows = pass.rows_of(op.reads[0]),
+          .layout = {int(pass.plan->buffers[op.reads[0]].width), op.activations == plan::Activations::int16 ? 2 : 1}};
+}
+
+void quantize_rows_ref(const QuantizeRowsArgs& a) {
+  const QuantLayout& l = a.layout;
+  for (int r = 0; r < a.rows; ++r) {
+    const float* x = a.x + std::int64_t(r) * l.width;
+    std::byte* row = a.q + r * l.row_bytes();
+    auto* scales = reinterpret_cast<float*>(row + l.scale_offset());
+    auto* sums = reinterpret_cast<float*>(row + l.sum_offset(1));
+    auto* both_sums = reinterpret_cast<float*>(row + l.sum_offset(2));  // with two terms only
+    for (int g = 0; g < l.width / kQuantGroup; ++g) {
+      const float* v = x + g * kQuantGroup;
+      float largest = 0;
+      for (int i = 0; i < kQuantGroup; ++i) largest = std::max(largest, std::fabs(v[i]));
+      const float scale = largest / 127.0f;
+      const float inverse = largest >= kQuantSmallest ? 127.0f / largest : 0.0f;
+      std::int32_t sum = 0, sum2 = 0;
+      for (int i = 0; i < kQuantGroup; ++i) {
+        const float t = v[i] * inverse;
+        const float q1 = std::nearbyint(t);
+        const float q2 = l.terms == 2 ? std::nearbyint((t - q1) * 254.0f) : 0.0f;
+        const std::int64_t at = l.position(g * kQuantGroup + i);
+        row[l.term_offset(0) + at] = std::byte(std::int8_t(q1));
+        if (l.terms == 2) row[l.term_offset(1) + at] = std::byte(std::int8_t(q2));
+        sum += int(q1);
+        sum2 += int(q2);
+      }
+      scales[g] = scale;
+      sums[g] = float(sum) * scale;
+      if (l.terms == 2) both_sums[g] = float(254 * sum + sum2) * (scale / 254.0f);
+    }
+  }
+}
+
+}  // namespace lily::ops

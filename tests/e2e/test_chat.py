@@ -1,0 +1,152 @@
+"""lily chat, through pipes and on a terminal."""
+import json
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+from lily import BIN, fails, main, ok
+from terminal import Terminal
+
+GREEDY = ["--temp", "0", "--no-think"]
+WEATHER = [{"type": "function", "function": {
+    "name": "get_weather", "description": "Get the current weather of a city.",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string", "description": "The city."}}, "required": ["city"]}}}]
+
+
+class Piped(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def chat(self, lines, *flags):
+        return ok(self, "chat", "tiny", *flags, stdin="".join(line + "\n" for line in lines))
+
+    def test_it_remembers_earlier_turns_and_does_not_read_them_again(self):
+        r = self.chat(["My age is 75.", "What is the opposite of sweet?", "How old am I?"], *GREEDY, "--stats")
+        answers = r.out.strip("\n").split("\n")
+        self.assertEqual(len(answers), 3, r.out)
+        self.assertEqual(answers[2], "You are 75 years old.")
+        known = [int(line.split(" more were known")[0].split("(")[1]) for line in r.err.split("\n") if "more were known" in line]
+        self.assertEqual(len(known), 2, r.err)  # the second and third turn
+        self.assertGreater(known[1], known[0])
+
+    def test_reset_forgets(self):
+        r = self.chat(["My age is 75.", "/reset", "How old am I?"], *GREEDY)
+        self.assertNotIn("75", r.out.strip("\n").split("\n")[-1])
+
+    def test_save_and_load(self):
+        file = self.folder / "chat.json"
+        self.chat(["My age is 75.", f"/save {file}"], *GREEDY, "--system", "You are a helpful assistant.")
+        saved = json.loads(file.read_text())
+        self.assertEqual([m["role"] for m in saved["messages"]], ["system", "user", "assistant"])
+        self.assertIn("My age is 75.", ok(self, "template", "tiny", "--messages", file).out)
+        r = self.chat([f"/load {file}", "How old am I?"], *GREEDY)
+        self.assertIn("75", r.out)
+
+    def test_bad_commands_and_files_are_told_and_the_chat_goes_on(self):
+        broken = self.folder / "broken.json"
+        broken.write_text('{"messages": [{"role": "robot"}]}')
+        r = self.chat(["/frob", "/load /nonexistent", f"/load {broken}", "/save", "/save /nonexistent/x", "/stats", "/help",
+                       "Name an antonym of heavy."], *GREEDY)
+        for word in ["/frob", "/nonexistent", "role", "needs a file name", "nothing was answered", "/reset"]:
+            self.assertIn(word, r.err)
+        self.assertEqual(r.out, "The opposite of heavy is light.\n")
+
+    def test_a_line_may_begin_with_a_slash(self):
+        file = self.folder / "chat.json"
+        self.chat(["//etc holds what?", f"/save {file}"], *GREEDY, "--max-tokens", "1")
+        self.assertEqual(json.loads(file.read_text())["messages"][0]["content"], "/etc holds what?")
+
+    def test_thinking_is_kept_apart_and_saved_as_reasoning(self):
+        file = self.folder / "chat.json"
+        r = self.chat(["What is the last letter of terrace?", f"/save {file}"], "--temp", "0")
+        self.assertEqual(r.out, "The last letter of terrace is e.\n")
+        self.assertIn("t-e-r-r-a-c-e.", r.err)
+        message = json.loads(file.read_text())["messages"][1]
+        self.assertEqual((message["content"], message["reasoning_content"]), ("The last letter of terrace is e.", "t-e-r-r-a-c-e."))
+
+    def test_a_tool_call_is_shown_and_its_result_asked_for(self):
+        tools, file = self.folder / "tools.json", self.folder / "chat.json"
+        tools.write_text(json.dumps(WEATHER))
+        r = self.chat(["What is the weather in Paris?", "sunny, 21 degrees", f"/save {file}"], *GREEDY, "--tools", tools)
+        lines = r.out.strip("\n").split("\n")
+        self.assertEqual(lines[0], 'get_weather({"city": "Paris"})')
+        self.assertIn("sunny", lines[1])
+        saved = json.loads(file.read_text())
+        self.assertEqual([m["role"] for m in saved["messages"]], ["user", "assistant", "tool", "assistant"])
+        call = saved["messages"][1]["tool_calls"][0]
+        self.assertEqual(call["function"]["name"], "get_weather")
+        self.assertEqual(json.loads(call["function"]["arguments"]), {"city": "Paris"})
+        self.assertEqual(saved["messages"][2]["tool_call_id"], call["id"])
+        tools.write_text('{"not": "a list"}')
+        fails(self, 1, ["--tools", "tools"], "chat", "tiny", "--tools", tools)
+
+    def test_a_question_beyond_the_window_is_told_and_dropped(self):
+        r = self.chat(["word " * 100, "Name an antonym of heavy."], *GREEDY, "--max-context", "60")
+        self.assertIn("window of 60", r.err)
+        self.assertEqual(r.out, "The opposite of heavy is light.\n")
+
+
+class OnATerminal(unittest.TestCase):
+    def start(self, *flags):
+        t = Terminal([BIN, "chat", "tiny", *flags])
+        self.addCleanup(t.close)
+        t.wait_for("> ")
+        return t
+
+    def test_a_question_its_answer_and_the_end(self):
+        t = self.start(*GREEDY)
+        t.type("Name an antonym of heavy.\r")
+        t.wait_for("The opposite of heavy is light.")
+        t.wait_for("> ")
+        t.type("\x04")
+        self.assertEqual(t.ended(), 0)
+
+    def test_ctrl_c_stops_the_answer_and_not_the_program(self):
+        t = self.start("--temp", "50", "--top-k", "0", "--top-p", "1", "--seed", "4")  # noise, and long
+        t.type("Write a long text about the sea.\r")
+        t.wait_for("\x1b[2m")  # thinking begins, dimmed
+        time.sleep(0.5)
+        t.type("\x03")
+        t.wait_for("stopped")
+        t.wait_for("> ")
+        t.type("/stats\r")
+        t.wait_for("of the context window")
+        t.wait_for("> ")
+        t.type("/quit\r")
+        self.assertEqual(t.ended(), 0)
+        self.assertIn("\x1b[0m", t.seen)  # the terminal is not left dim
+
+    def test_ctrl_c_at_the_prompt_throws_the_line_away(self):
+        t = self.start(*GREEDY)
+        t.type("half a questi\x03")
+        t.wait_for("> ")
+        t.type("\x03")  # an empty one too
+        t.wait_for("> ")
+        t.type("/frob\r")
+        t.wait_for("unknown command /frob")
+        t.wait_for("> ")
+        t.type("\x04")
+        self.assertEqual(t.ended(), 0)
+
+    def test_lines_can_be_edited_and_come_back_from_the_history(self):
+        t = self.start(*GREEDY)
+        t.type("/frib\x7f\x7fob\r")
+        t.wait_for("unknown command /frob")
+        t.wait_for("> ")
+        t.type("/other\r")
+        t.wait_for("unknown command /other")
+        t.wait_for("> ")
+        t.type("\x1b[A\x1b[A\r")  # two lines up
+        t.wait_for("unknown command /frob")
+        t.wait_for("> ")
+        t.type("/ä\x7fé\r")  # a character is one keystroke, however many bytes it has
+        t.wait_for("unknown command /é:")
+        t.type("\x04")
+        self.assertEqual(t.ended(), 0)
+
+
+if __name__ == "__main__":
+    main(unittest)

@@ -1,0 +1,144 @@
+"""Exit status, messages, help, pipes: what scripts rely on whatever the command."""
+import os
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+from lily import BIN, ROOT, fails, lily, main, ok
+
+COMMANDS = ["run", "chat", "logits", "eval", "tokenize", "detokenize", "template", "inspect", "synth", "quantize"]
+
+
+class Usage(unittest.TestCase):
+    def test_help_goes_to_stdout_and_names_every_command(self):
+        r = ok(self, "--help")
+        for command in COMMANDS:
+            self.assertIn(f"\n  {command} ", r.out)
+        self.assertEqual(r.err, "")
+        self.assertRegex(ok(self, "--version").out, r"^lily \d+\.\d+\.\d+\n$")
+
+    def test_each_command_has_help_with_examples_and_the_common_options(self):
+        for command in COMMANDS:
+            r = ok(self, command, "--help")
+            for word in ["examples:", f"usage: lily {command}", "--help", "--backend auto|cpu|cuda|metal|reference",
+                         "--threads N", "--exact", "--prefill-activations int8|bf16", "--mlock", "-v, --verbose"]:
+                self.assertIn(word, r.out, command)
+            self.assertEqual(r.out, ok(self, "help", command).out)
+            self.assertEqual(r.out, ok(self, command, "-h").out)
+
+    def test_options_md_is_what_the_tables_say(self):
+        self.assertEqual((ROOT / "docs" / "OPTIONS.md").read_text(), ok(self, "help", "--markdown").out,
+                         "run: build/lily help --markdown > docs/OPTIONS.md")
+
+    def test_wrong_usage_is_status_2_and_names_what_is_wrong(self):
+        for words, args in [
+                (["command", "--help"], []),
+                (["frobnicate"], ["frobnicate"]),
+                (["--frob"], ["--frob"]),
+                (["MODEL"], ["run"]),
+                (["--frob"], ["run", "tiny", "--frob", "x"]),
+                (["--frob"], ["run", "tiny", "--frob=3", "x"]),
+                (["-z"], ["run", "tiny", "-z"]),
+                (["'two'"], ["run", "tiny", "one", "two"]),
+                (["--temp", "abc"], ["run", "tiny", "x", "--temp", "abc"]),
+                (["--temp", "-0.5"], ["run", "tiny", "x", "--temp", "-0.5"]),
+                (["--temp", "nan"], ["run", "tiny", "x", "--temp", "nan"]),
+                (["--temp", "value"], ["run", "tiny", "x", "--temp"]),
+                (["--top-p", "1.5", "0 to 1"], ["run", "tiny", "x", "--top-p", "1.5"]),
+                (["--min-p", "-1"], ["run", "tiny", "x", "--min-p=-1"]),
+                (["--top-k", "2.5"], ["run", "tiny", "x", "--top-k", "2.5"]),
+                (["--top-k", "99999999999999999999"], ["run", "tiny", "x", "--top-k", "99999999999999999999"]),
+                (["--max-tokens", "0"], ["run", "tiny", "x", "--max-tokens", "0"]),
+                (["--seed", "-1"], ["run", "tiny", "x", "--seed", "-1"]),
+                (["--threads", "-1"], ["run", "tiny", "x", "--threads", "-1"]),
+                (["--backend", "gpu"], ["run", "tiny", "x", "--backend", "gpu"]),
+                (["--prefill-activations"], ["run", "tiny", "x", "--prefill-activations", "fp8"]),
+                (["--exact", "value"], ["run", "tiny", "x", "--exact=false"]),
+                (["--ids"], ["logits", "tiny", "--out", "x"]),
+                (["--split", "0"], ["logits", "tiny", "--ids", "a", "--out", "b", "--split", "7,0"]),
+                (["--split"], ["logits", "tiny", "--ids", "a", "--out", "b", "--split", "7,"]),
+                (["--context", "1"], ["eval", "tiny", "--text", "a", "--context", "1"]),
+                (["--bits", "7"], ["quantize", "a", "b", "--bits", "7"]),
+                (["--preset", "--config"], ["synth", "out"]),
+                (["--raw", "--system"], ["run", "tiny", "x", "--raw", "--system", "y"]),
+                (["--temp"], ["tokenize", "tiny", "x", "--temp", "1"]),  # a flag of another command
+                (["frob"], ["help", "frob"]),
+        ]:
+            with self.subTest(args=args):
+                fails(self, 2, words, *args)
+
+    def test_failures_are_status_1_and_name_the_thing_at_fault(self):
+        with tempfile.TemporaryDirectory() as folder:
+            empty = Path(folder) / "empty"
+            empty.mkdir()
+            ids = Path(folder) / "ids.json"
+            for words, args in [
+                    (["nosuch"], ["run", "nosuch", "x"]),
+                    ([str(empty)], ["run", empty, "x"]),
+                    ([str(empty)], ["tokenize", empty, "x"]),
+                    (["--ids", "/nonexistent", "no such file"], ["logits", "tiny", "--ids", "/nonexistent", "--out", "x"]),
+                    (["--ids", folder], ["logits", "tiny", "--ids", folder, "--out", "x"]),
+                    (["--text", "/nonexistent"], ["eval", "tiny", "--text", "/nonexistent"]),
+                    (["--messages", "/nonexistent"], ["template", "tiny", "--messages", "/nonexistent"]),
+                    (["--tools", "/nonexistent"], ["chat", "tiny", "--tools", "/nonexistent"]),
+                    (["IDS", "element 1"], ["detokenize", "tiny", "[1,-2]"]),
+                    (["IDS", "element 1"], ["detokenize", "tiny", "[1,2.5]"]),
+                    (["IDS"], ["detokenize", "tiny", "[1,"]),
+                    (["8192", "8191"], ["detokenize", "tiny", "8192"]),
+                    (["--context 5000", "4096"], ["inspect", "tiny", "--context", "5000"]),
+                    (["nosuch"], ["synth", Path(folder) / "out", "--preset", "nosuch"]),
+                    (["nosuch"], ["quantize", "nosuch", Path(folder) / "out"]),
+                    (["5000", "4096"], ["run", "tiny", "x", "--max-context", "5000"]),
+            ]:
+                with self.subTest(args=args):
+                    fails(self, 1, words, *args)
+            for text, words in [("[1, 9999]", ["9999", "position 1"]), ("{}", ["--ids", "JSON list"]), ("[]", ["empty"]),
+                                ("[1, \"a\"]", ["element 1"])]:
+                ids.write_text(text)
+                fails(self, 1, words, "logits", "tiny", "--ids", ids, "--out", Path(folder) / "out.safetensors")
+                self.assertEqual(sorted(p.name for p in Path(folder).iterdir()), ["empty", "ids.json"])
+            ids.write_text("[1]")
+            fails(self, 1, ["/nonexistent/out"], "logits", "tiny", "--ids", ids, "--out", "/nonexistent/out")
+
+    def test_a_message_is_one_line_whatever_the_name_holds(self):
+        r = lily("run", "no\nsuch\x1b[31m", "x")
+        self.assertEqual(r.code, 1)
+        self.assertEqual(r.err.count("\n"), 1)
+        self.assertNotIn("\x1b", r.err)
+
+    def test_cuda_and_metal_are_refused_by_name_when_they_are_absent(self):
+        for backend in ["cuda", "metal"]:
+            r = lily("run", "tiny", "x", "--backend", backend, "--max-tokens", "1")
+            if r.code != 0:
+                self.assertEqual(r.code, 1)
+                self.assertIn(backend, r.err)
+
+    def test_a_reader_that_goes_away_is_no_failure_and_no_noise(self):
+        for ignored in [False, True]:  # whatever the parent does with SIGPIPE
+            child = subprocess.Popen([BIN, "help", "--markdown"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                     restore_signals=not ignored)
+            child.stdout.close()
+            self.assertEqual(child.stderr.read(), b"")
+            child.stderr.close()
+            self.assertEqual(child.wait(), 0)
+
+    def test_a_full_disk_is_a_failure(self):
+        if not os.path.exists("/dev/full"):
+            self.skipTest("no /dev/full")
+        with open("/dev/full", "wb") as full:
+            done = subprocess.run([BIN, "tokenize", "tiny", "x"], stdout=full, stderr=subprocess.PIPE, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(b"standard output", done.stderr)
+
+    def test_later_flags_win_and_values_may_look_like_anything(self):
+        self.assertEqual(ok(self, "tokenize", "tiny", "--threads", "1", "--threads", "2", "x").out,
+                         ok(self, "tokenize", "tiny", "x").out)
+        for text in ["[a,b]", "{}", "[]", "", " ", "a=b", "%%", "-", "\"quoted\"", "'", "--temp", "-x", "--", "\\n", "a\nb"]:
+            with self.subTest(text=text):
+                ids = ok(self, "tokenize", "tiny", "--", text).out
+                self.assertEqual(ok(self, "detokenize", "tiny", stdin=ids).out, text)
+
+
+if __name__ == "__main__":
+    main(unittest)
