@@ -51,7 +51,7 @@ test-long: deps-test ## the tests that take minutes, and the threaded ones under
 asan: deps-test ## the tests under AddressSanitizer and UndefinedBehaviorSanitizer, in build-asan
 	cmake --preset asan $(CMAKE_FLAGS)
 	cmake --build --preset asan --target sanitized_tests
-	tools/run_tests.py asan
+	tools/run_tests.py asan-all
 
 tsan: deps-test ## the threaded tests under ThreadSanitizer, in build-tsan
 	cmake --preset tsan $(CMAKE_FLAGS)

@@ -130,15 +130,19 @@ class TensorQuantizer {
       });
       writer.write(codes.data(), std::size_t(n * row_codes_));
       progress.add(std::uint64_t(n * m_.row_bytes));
+      // Read once and not needed again: its pages need not stay resident. (Between two experts of a raw tensor lie rows
+      // of another role; to release those too costs at most a second read.)
+      if (release_source_)
+        release_pages(row_data(begin), std::uint64_t(row_data(begin + n - 1) + m_.row_bytes - row_data(begin)));
     }
-    // The source has been read once and will not be again: its pages need not stay resident.
-    if (release_source_)
-      for (std::int64_t i = 0; i < m_.count; ++i) release_pages(m_.at(i).data, std::uint64_t(m_.rows * m_.row_bytes));
     writer.write(scales.data(), scales.size() * 2);
     writer.write(biases.data(), biases.size() * 2);
   }
 
  private:
+  const std::byte* row_data(std::int64_t index) const {
+    return m_.at(index / m_.rows).data + index % m_.rows * m_.row_bytes;
+  }
   void row(std::int64_t index, std::uint8_t* codes, std::uint16_t* scales, std::uint16_t* biases) const {
     std::vector<float> values(static_cast<std::size_t>(m_.cols));
     std::vector<std::uint8_t> loose(static_cast<std::size_t>(m_.cols));

@@ -1,7 +1,7 @@
 #include "text/json_text.h"
 
-#include <charconv>
-#include <cmath>
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 #include <unordered_map>
 #include <vector>
@@ -204,28 +204,10 @@ void append_json_escaped(std::string& out, std::string_view text) {
 }
 
 std::string python_float(double value) {
-  if (std::isnan(value)) return "nan";
-  if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
-  char buffer[64];
-  const auto end = std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::scientific).ptr;
-  const std::string_view shortest(buffer, end - buffer);  // the fewest digits that give the value back
-  const size_t e = shortest.find('e');
-  int exponent = 0;
-  std::from_chars(shortest.data() + e + (shortest[e + 1] == '+' ? 2 : 1), end, exponent);
-  std::string sign, digits;
-  for (const char c : shortest.substr(0, e)) {
-    if (c == '-') sign = "-";
-    if (c >= '0' && c <= '9') digits += c;
-  }
-  const auto n = static_cast<int>(digits.size());
-  if (exponent < -4 || exponent >= 16) {
-    const int size = std::abs(exponent);
-    const std::string mantissa = n == 1 ? digits : digits.substr(0, 1) + "." + digits.substr(1);
-    return sign + mantissa + (exponent < 0 ? "e-" : "e+") + (size < 10 ? "0" : "") + std::to_string(size);
-  }
-  if (exponent < 0) return sign + "0." + std::string(-exponent - 1, '0') + digits;
-  if (exponent + 1 >= n) return sign + digits + std::string(exponent + 1 - n, '0') + ".0";
-  return sign + digits.substr(0, exponent + 1) + "." + digits.substr(exponent + 1);
+  // {fmt} follows Python's repr (the fewest digits, an exponent below 1e-4 and from 1e16 on), save for the ".0".
+  std::string text = fmt::format("{}", value);
+  if (text.find_first_of(".ein") == std::string::npos) text += ".0";
+  return text;
 }
 
 }  // namespace lily

@@ -1,7 +1,6 @@
 #include "text/tool_schema.h"
 
 #include <charconv>
-#include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -202,15 +201,25 @@ std::optional<std::string> whole_number(const Decimal& d) {
   return (d.negative ? "-" : "") + digits;
 }
 
+// JSON keeps the digits as they were written; what JSON does not allow (+5, 007, .5) is respelled.
 std::optional<std::string> number_json(std::string_view text, bool whole_only) {
   const auto decimal = parse_decimal(text);
   if (!decimal) return std::nullopt;
   if (whole_only) return whole_number(*decimal);
-  double value = 0;
-  const std::string_view unsigned_text = text.substr(text.starts_with('+') ? 1 : 0);
-  const auto result = std::from_chars(unsigned_text.data(), unsigned_text.data() + unsigned_text.size(), value);
-  if (result.ec != std::errc() || !std::isfinite(value)) return std::nullopt;
-  return decimal->is_json ? std::string(text) : python_float(value);
+  std::string number(text);
+  if (!decimal->is_json) {
+    const size_t zeros = std::min(decimal->whole.find_first_not_of('0'), decimal->whole.size());
+    number = decimal->negative ? "-" : "";
+    number += zeros == decimal->whole.size() ? "0" : decimal->whole.substr(zeros);
+    if (!decimal->fraction.empty()) number += "." + std::string(decimal->fraction);
+    if (!decimal->exponent.empty()) number += "e" + std::string(decimal->exponent);
+  }
+  try {
+    parse_json(number);  // refuses a number beyond the range of a double
+    return number;
+  } catch (const Error&) {
+    return std::nullopt;
+  }
 }
 
 std::optional<std::string> structure_json(const ParameterType& type, std::string_view text) {

@@ -56,8 +56,10 @@ class OpByOp {
       ops::run_reference(op, pass_);
       const Written expected = save(op);
       restore(op, before);
+      std::vector<float> partial(std::size_t(attention_room_floats(pass_)) + 16);
+      std::vector<std::int32_t> finished(std::size_t(rows() * pass_.shape->kv_heads), 0);
       BoundOp bound;
-      bind_op(kernels, op, pass_, bound);
+      bind_op(kernels, op, pass_, {partial.data(), finished.data()}, bound);
       for (std::int64_t u = bound.units; u-- > 0;) bound.run(u, u + 1, scratch);  // backwards: order may not matter
       const Written got = save(op);
       restore(op, expected);
@@ -105,8 +107,9 @@ class OpByOp {
   ops::Pass pass_{};
 };
 
-double row_error(const float* got, const float* expected, std::int64_t n) {
-  double num = 0, den = 0;
+// ‖got − expected‖ / max(‖expected‖, floor).
+double row_error(const float* got, const float* expected, std::int64_t n, double floor = 0) {
+  double num = 0, den = floor * floor;
   for (std::int64_t i = 0; i < n; ++i) {
     num += (double(got[i]) - expected[i]) * (double(got[i]) - expected[i]);
     den += double(expected[i]) * expected[i];
@@ -116,9 +119,35 @@ double row_error(const float* got, const float* expected, std::int64_t n) {
 
 double bytes_error(const void* a, const void* b, std::size_t n) { return std::memcmp(a, b, n) == 0 ? 0 : 1; }
 
+double norm(const float* v, std::int64_t n) {
+  double sum = 0;
+  for (std::int64_t i = 0; i < n; ++i) sum += double(v[i]) * v[i];
+  return std::sqrt(sum);
+}
+
+// What a product with one output (the shared expert's gate) is measured against, since its terms may cancel: ‖w‖·‖x‖/√n, the
+// usual size of such a sum, with the smallest x of the pass.
+double single_output_floor(const OpByOp& run, const plan::Op& op) {
+  if (op.kind != OpKind::linear || run.pass().weight(op).rows != 1) return 0;
+  const ops::LinearArgs a = ops::bind_linear(op, run.pass());
+  std::vector<float> row(std::size_t(a.w.cols));
+  dequantize_row(a.w, 0, row.data());
+  const double w = norm(row.data(), a.w.cols);
+  double x = 1e30;
+  for (std::int64_t r = 0; r < a.rows; ++r) {
+    if (a.activations == Activations::f32)
+      std::copy_n(a.x + r * a.w.cols, a.w.cols, row.begin());
+    else
+      ops::dequantize_quantized_row(a.q + r * a.layout.row_bytes(), a.layout, a.activations, row.data());
+    x = std::min(x, norm(row.data(), a.w.cols));
+  }
+  return w * x / std::sqrt(double(a.w.cols));
+}
+
 // The largest error of any row of any buffer or state that the op writes.
 double worst_error(const OpByOp& run, const plan::Op& op, const Written& expected, const Written& got) {
   double worst = 0;
+  const double floor = single_output_floor(run, op);
   for (std::size_t i = 0; i < op.writes.size(); ++i) {
     const plan::Buffer& b = run.plan().buffers[std::size_t(op.writes[i])];
     const auto &e = expected.buffers[i], &g = got.buffers[i];
@@ -128,7 +157,7 @@ double worst_error(const OpByOp& run, const plan::Op& op, const Written& expecte
       continue;
     }
     for (std::size_t at = 0; at < e.size(); at += std::size_t(b.width) * 4)
-      worst = std::max(worst, row_error(reinterpret_cast<const float*>(g.data() + at), reinterpret_cast<const float*>(e.data() + at), b.width));
+      worst = std::max(worst, row_error(reinterpret_cast<const float*>(g.data() + at), reinterpret_cast<const float*>(e.data() + at), b.width, floor));
   }
   for (std::size_t s = 0; s < expected.recurrent.size(); ++s) {
     const auto &er = expected.recurrent[s].recurrent, &gr = got.recurrent[s].recurrent;

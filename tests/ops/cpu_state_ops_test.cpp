@@ -1,0 +1,216 @@
+// The CPU's ops that read or write a conversation's state: convolution, gated delta rule, attention. Against the scalar forms, and
+// against themselves cut into other passes, bit by bit.
+#include "base/half.h"
+#include "ops/cpu_ops.h"
+
+namespace lily::ops::testing {
+namespace {
+
+/// Conversations with equal random beginnings: one for the kernel, one for the scalar form, one for the kernel in small pieces.
+struct Three {
+  SequenceState whole, ref, pieces;
+  explicit Three(const StateLayout& layout, unsigned seed) : whole(layout), ref(layout), pieces(layout) {
+    const Floats s = normal(whole.recurrent.recurrent.size(), seed, 0.1f), c = normal(whole.recurrent.conv.size(), seed + 1);
+    for (SequenceState* t : {&whole, &ref, &pieces}) {
+      t->recurrent.recurrent = s;
+      t->recurrent.conv = c;
+    }
+  }
+};
+
+/// Segments of the given lengths, one conversation each; `which` picks the copy.
+std::vector<SegmentRows> segments_of(std::vector<Three>& t, const std::vector<int>& lengths, SequenceState Three::*which) {
+  std::vector<SegmentRows> out;
+  int row = 0;
+  for (std::size_t i = 0; i < lengths.size(); ++i) {
+    out.push_back({&(t[i].*which), 0, row, lengths[i]});
+    row += lengths[i];
+  }
+  return out;
+}
+
+/// Calls f(segment) for pieces of 1, 4, 7, 10 … rows of each segment in turn.
+template <class F>
+void in_pieces(const std::vector<SegmentRows>& segments, F f) {
+  for (const SegmentRows& s : segments)
+    for (int done = 0, n = 1; done < s.rows; done += n, n += 3) {
+      n = std::min(n, s.rows - done);
+      f(SegmentRows{s.state, s.position + done, s.row + done, n});
+    }
+}
+
+struct ConvCase {
+  int channels, kernel;
+  std::vector<int> lengths;
+};
+TEST_P(CpuOps, Conv1dSilu) {
+  for (const ConvCase& c : {ConvCase{100, 4, {5, 1, 2, 30}}, {600, 4, {3, 10}}, {72, 3, {1, 7}}, {72, 2, {1, 7}}}) {
+    int rows = 0;
+    for (int n : c.lengths) rows += n;
+    std::vector<Three> states;
+    for (unsigned i = 0; i < c.lengths.size(); ++i) states.emplace_back(layout_of(1, 8, DType::bf16, 1, 1, 4, c.channels - 8, c.kernel), 20 + i);
+    const Floats x = normal(std::size_t(rows * c.channels), 30), w = normal(std::size_t(c.channels * c.kernel), 31);
+    Floats y(x.size()), truth(x.size()), pieces(x.size());
+    const auto whole = segments_of(states, c.lengths, &Three::whole), ref = segments_of(states, c.lengths, &Three::ref);
+    run_units(k().conv1d_silu, {x.data(), w.data(), y.data(), whole, 0, c.channels, c.kernel});
+    conv1d_silu_ref({x.data(), w.data(), truth.data(), ref, 0, c.channels, c.kernel});
+    EXPECT_LE(distance(y, truth), 8 * kUnit);  // `kernel` products and sums, silu
+    in_pieces(segments_of(states, c.lengths, &Three::pieces), [&](const SegmentRows& s) {
+      run_units(k().conv1d_silu, {x.data(), w.data(), pieces.data(), {&s, 1}, 0, c.channels, c.kernel});
+    });
+    EXPECT_TRUE(same_bits(y, pieces));
+    for (const Three& t : states) {
+      EXPECT_TRUE(same_bits(t.whole.recurrent.conv, t.ref.recurrent.conv));  // rows that only move
+      EXPECT_TRUE(same_bits(t.whole.recurrent.conv, t.pieces.recurrent.conv));
+    }
+  }
+}
+
+struct ScanCase {
+  int key_heads, value_heads, key_dim, value_dim;
+  std::vector<int> lengths;
+};
+TEST_P(CpuOps, GdnScan) {
+  for (const ScanCase& c : {ScanCase{2, 4, 128, 128, {70, 1, 7, 9}}, {4, 8, 32, 32, {140, 3}}, {2, 2, 20, 24, {12, 5}}, {1, 3, 33, 70, {12, 65}}}) {
+    int rows = 0;
+    for (int n : c.lengths) rows += n;
+    const int stride = 2 * c.key_heads * c.key_dim + c.value_heads * c.value_dim;
+    Floats qkv = normal(std::size_t(rows * stride), 40), normed = qkv, g = normal(std::size_t(rows * c.value_heads), 41), beta = g;
+    for (float& v : g) v = -std::abs(v);
+    for (float& v : beta) v = 1 / (1 + std::exp(-v));
+    qk_l2norm_ref({normed.data(), rows, stride, c.key_heads, c.key_dim});
+    run_units(k().qk_l2norm, {qkv.data(), rows, stride, c.key_heads, c.key_dim});
+    EXPECT_LE(distance(qkv, normed), 6 * kUnit);
+    std::vector<Three> states;
+    for (unsigned i = 0; i < c.lengths.size(); ++i)
+      states.emplace_back(layout_of(1, 8, DType::bf16, c.key_heads, c.value_heads, c.key_dim, c.value_dim), 50 + i);
+    const auto whole = segments_of(states, c.lengths, &Three::whole), ref = segments_of(states, c.lengths, &Three::ref);
+    Floats o(std::size_t(rows * c.value_heads * c.value_dim)), truth(o.size()), pieces(o.size());
+    GdnScanArgs a{qkv.data(), g.data(), beta.data(), o.data(), whole, 0, stride, c.key_heads, c.value_heads, c.key_dim, c.value_dim};
+    run_units(k().gdn_scan, a);
+    GdnScanArgs b = a;
+    b.o = truth.data();
+    b.segments = ref;
+    gdn_scan_ref(b);
+    // Sᵀk and Sᵀq are sums of key_dim terms (sqrt(128) = 11 roundings in the norm), through gates that forget within a few tokens.
+    EXPECT_LE(distance(o, truth), 4 * std::sqrt(double(c.key_dim)) * kUnit);
+    b.o = pieces.data();
+    in_pieces(segments_of(states, c.lengths, &Three::pieces), [&](const SegmentRows& s) {
+      GdnScanArgs piece = b;
+      piece.segments = {&s, 1};
+      run_units(k().gdn_scan, piece);
+    });
+    EXPECT_TRUE(same_bits(o, pieces));
+    for (const Three& t : states) {
+      EXPECT_LE(distance(t.whole.recurrent.recurrent, t.ref.recurrent.recurrent), 4 * std::sqrt(double(c.key_dim)) * kUnit);
+      EXPECT_TRUE(same_bits(t.whole.recurrent.recurrent, t.pieces.recurrent.recurrent));
+    }
+    g[0] += 0.001f;  // one gate of one head of one token, a thousandth off: must be seen
+    run_units(k().gdn_scan, a);
+    EXPECT_GT(distance(o, truth), 4 * std::sqrt(double(c.key_dim)) * kUnit);
+  }
+}
+
+struct AttentionCase {
+  int heads, kv_heads, dim;
+  std::vector<std::pair<int, int>> segments;  // tokens before, rows
+};
+class CpuAttention : public CpuOps {
+ protected:
+  /// Conversations whose cache is full up to each segment's end, and beyond it holds NaN: nobody may look there.
+  void fill(const AttentionCase& c, DType type) {
+    rows = 0;
+    states.clear();
+    segments.clear();
+    const StateLayout layout = layout_of(c.kv_heads, c.dim, type);
+    for (auto [before, n] : c.segments) {
+      states.push_back(std::make_unique<SequenceState>(layout));
+      SequenceState& s = *states.back();
+      s.reserve(before + n);
+      for (std::byte* block : s.block_data) std::memset(block, 0xff, std::size_t(layout.kv_block_bytes));
+      const Floats keys = normal(std::size_t((before + n) * c.kv_heads * c.dim), 60), values = normal(keys.size(), 61);
+      const SegmentRows all{&s, 0, 0, before + n};
+      kv_append_ref({keys.data(), values.data(), {&all, 1}, 0, c.kv_heads, c.dim});
+      segments.push_back({&s, before, rows, n});
+      rows += n;
+    }
+    q = normal(std::size_t(rows * c.heads * c.dim), 62, 2);
+    o.assign(q.size(), 0);
+    truth = other = o;
+  }
+  AttentionArgs args(const AttentionCase& c, Floats& out, bool decode) const {
+    return {q.data(), out.data(), segments, 0, rows, c.heads, c.kv_heads, c.dim, decode};
+  }
+  int rows = 0;
+  std::vector<std::unique_ptr<SequenceState>> states;
+  std::vector<SegmentRows> segments;
+  Floats q, o, truth, other;
+};
+INSTANTIATE_TEST_SUITE_P(Isa, CpuAttention, ::testing::ValuesIn(available_isas()), [](const auto& info) { return info.param; });
+
+// Scores have |q|·|k|/sqrt(dim) ≈ 2·sqrt(dim)/… = a standard deviation of 2: errors of sqrt(dim) roundings in a score become relative
+// errors of the weights; the scalar form adds up to 600 exponentials and values one after another (sqrt(600) = 24 roundings).
+double attention_bound(int dim) { return (4 * std::sqrt(double(dim)) + 24) * kUnit; }
+
+TEST_P(CpuAttention, Prefill) {
+  for (DType type : {DType::bf16, DType::f32})
+    for (const AttentionCase& c : {AttentionCase{16, 2, 256, {{0, 70}, {300, 3}, {31, 1}, {255, 2}}}, {8, 2, 64, {{0, 40}, {500, 40}}},
+                                   {6, 2, 40, {{10, 40}}}, {5, 1, 16, {{10, 90}}}}) {
+      fill(c, type);
+      attention_ref(args(c, truth, false));
+      run_units(k().attention, args(c, o, false));
+      EXPECT_LE(distance(o, truth), attention_bound(c.dim)) << c.dim;
+      for (const SegmentRows& s : segments)
+        for (int i = 0; i < s.rows; ++i) {
+          const SegmentRows one{s.state, s.position + i, 0, 1};
+          const std::int64_t at = std::int64_t(s.row + i) * c.heads * c.dim;
+          run_units(k().attention, AttentionArgs{q.data() + at, other.data() + at, {&one, 1}, 0, 1, c.heads, c.kv_heads, c.dim, false});
+        }
+      EXPECT_TRUE(same_bits(o, other)) << "row by row, " << c.dim;
+      const std::size_t some = q.size() / 2;
+      q[some] += 0.05f;  // one channel of one query
+      run_units(k().attention, args(c, other, false));
+      EXPECT_FALSE(same_bits(o, other));
+    }
+}
+
+TEST_P(CpuAttention, Decode) {
+  for (DType type : {DType::bf16, DType::f32})
+    for (const AttentionCase& c : {AttentionCase{16, 2, 256, {{0, 1}, {300, 1}, {31, 1}, {511, 1}, {512, 1}, {700, 1}}}, {8, 2, 64, {{700, 1}, {5, 1}}},
+                                   {6, 2, 40, {{10, 1}}}, {5, 1, 32, {{10, 1}, {600, 1}}}, {24, 2, 64, {{10, 1}, {600, 1}}}}) {
+      fill(c, type);
+      attention_ref(args(c, truth, true));
+      run_units(k().attention, args(c, o, true));
+      EXPECT_LE(distance(o, truth), attention_bound(c.dim)) << c.dim;
+      AttentionArgs a = args(c, other, true);
+      Floats partial(std::size_t(attention_partial_floats(a)), NAN);
+      std::vector<std::int32_t> finished(std::size_t(rows * c.kv_heads), 0);
+      a.partial = partial.data();
+      a.finished = finished.data();
+      run_units(k().attention, a);
+      EXPECT_TRUE(same_bits(o, other)) << "shared among threads, " << c.dim;
+      EXPECT_EQ(finished, std::vector<std::int32_t>(finished.size(), 0));
+      // The same keys alone: neighbours in the pass leave no trace.
+      const SegmentRows last{segments.back().state, segments.back().position, 0, 1};
+      const std::int64_t at = std::int64_t(segments.back().row) * c.heads * c.dim;
+      Floats alone(std::size_t(c.heads * c.dim));
+      run_units(k().attention, AttentionArgs{q.data() + at, alone.data(), {&last, 1}, 0, 1, c.heads, c.kv_heads, c.dim, true});
+      EXPECT_TRUE(same_bits(alone, Floats(o.begin() + at, o.begin() + at + c.heads * c.dim)));
+    }
+}
+
+// Past 8192 keys the ranges are longer; and an infinite score must not reach other heads.
+TEST_P(CpuAttention, LongAndInfinite) {
+  const AttentionCase c{2, 1, 32, {{9000, 1}}};
+  fill(c, DType::bf16);
+  attention_ref(args(c, truth, true));
+  run_units(k().attention, args(c, o, true));
+  EXPECT_LE(distance(o, truth), (4 * std::sqrt(32.0) + 95) * kUnit);  // sqrt(9001) = 95
+  q[0] = INFINITY;
+  run_units(k().attention, args(c, other, true));
+  EXPECT_TRUE(std::isnan(other[0]) || std::isinf(other[0]));
+  EXPECT_TRUE(same_bits(Floats(o.begin() + c.dim, o.end()), Floats(other.begin() + c.dim, other.end())));
+}
+
+}  // namespace
+}  // namespace lily::ops::testing
