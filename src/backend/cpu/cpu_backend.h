@@ -22,6 +22,8 @@ class CpuBackend final : public Backend {
   std::int64_t scratch_bytes() const override;
   void run(plan::Phase phase, std::span<Segment> segments, float* logits, const LayerHook& hook = {}) override;
 
+  MachineLimits measure_limits() override;  // limits.cpp
+
   const ops::CpuKernels& kernels() const { return kernels_; }
   ThreadPool& pool() { return pool_; }
 
