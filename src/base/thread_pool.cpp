@@ -1,6 +1,9 @@
 #include "base/thread_pool.h"
 
 #include <algorithm>
+#include <chrono>
+
+#include "base/futex.h"
 
 namespace lily {
 namespace {
@@ -13,23 +16,8 @@ inline void pause_cpu() {
 #endif
 }
 
-// Waits until `value` satisfies `ready`: about 20 µs of spinning, then 50 yields, then asleep.
-template <class T, class Ready>
-void wait_until(std::atomic<T>& value, Ready ready) {
-  for (int i = 0; i < 500; ++i) {
-    if (ready(value.load(std::memory_order_acquire))) return;
-    pause_cpu();
-  }
-  for (int i = 0; i < 50; ++i) {
-    if (ready(value.load(std::memory_order_acquire))) return;
-    std::this_thread::yield();
-  }
-  while (true) {
-    const T seen = value.load(std::memory_order_acquire);
-    if (ready(seen)) return;
-    value.wait(seen, std::memory_order_acquire);
-  }
-}
+// How long a thread that waits stays awake: well above the usual gap at a barrier, well below a time slice.
+constexpr std::chrono::microseconds kSpin{100};
 
 std::int64_t batches(const ThreadPool::Task& t) { return (t.units + t.grain - 1) / t.grain; }
 
@@ -55,9 +43,28 @@ ThreadPool::ThreadPool(int threads) : threads_(threads < 1 ? 1 : threads) {
 
 ThreadPool::~ThreadPool() {
   stop_.store(true, std::memory_order_release);
-  generation_.fetch_add(1, std::memory_order_acq_rel);
-  generation_.notify_all();
+  generation_.fetch_add(1, std::memory_order_seq_cst);
+  wake(generation_);
   for (std::thread& t : workers_) t.join();
+}
+
+template <class Ready>
+void ThreadPool::wait_until(const std::atomic<std::uint32_t>& word, Ready ready) {
+  const auto until = std::chrono::steady_clock::now() + kSpin;
+  do {
+    for (int i = 0; i < 32; ++i) {
+      if (ready(word.load(std::memory_order_acquire))) return;
+      pause_cpu();
+    }
+  } while (std::chrono::steady_clock::now() < until);
+  // Counted before the last look: whoever changes the word afterwards sees the sleeper, or the sleeper sees the change.
+  sleepers_.fetch_add(1, std::memory_order_seq_cst);
+  for (std::uint32_t seen; !ready(seen = word.load(std::memory_order_seq_cst));) futex_wait(word, seen);
+  sleepers_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void ThreadPool::wake(std::atomic<std::uint32_t>& word) {
+  if (sleepers_.load(std::memory_order_seq_cst) > 0) futex_wake_all(word);
 }
 
 void ThreadPool::worker(int thread) {
@@ -81,8 +88,8 @@ void ThreadPool::run(std::span<const Phase> phases) {
     states_[i].arrived.store(0, std::memory_order_relaxed);
   }
   phases_ = phases;
-  generation_.fetch_add(1, std::memory_order_acq_rel);
-  generation_.notify_all();
+  generation_.fetch_add(1, std::memory_order_seq_cst);
+  wake(generation_);
   run_phases(0);
 }
 
@@ -95,10 +102,11 @@ void ThreadPool::run_phases(int thread) {
     // After its part of the last phase only the caller waits: the next run may begin as soon as everybody has arrived, and then
     // nobody may still be looking at these counters.
     const bool must_wait = thread == 0 || i + 1 < count;
-    if (state.arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == threads_) {
-      state.arrived.notify_all();
+    const auto all = std::uint32_t(threads_);
+    if (state.arrived.fetch_add(1, std::memory_order_seq_cst) + 1 == all) {
+      wake(state.arrived);
     } else if (must_wait) {
-      wait_until(state.arrived, [&](int n) { return n == threads_; });
+      wait_until(state.arrived, [&](std::uint32_t n) { return n == all; });
     }
   }
 }

@@ -1,7 +1,7 @@
 // Worker threads that run a list of phases with a barrier between them.
 //
 // A forward pass is hundreds of short phases (some under 10 µs), so workers stay awake during a run and meet at a barrier that
-// spins for a bounded time, then yields, then sleeps: a machine that is shared with others must not lose a time slice to a spin.
+// spins for a bounded time, then sleeps: a machine that is shared with others must not lose a time slice to a spin.
 #pragma once
 
 #include <atomic>
@@ -41,8 +41,11 @@ class ThreadPool {
  private:
   struct alignas(64) PhaseState {
     std::atomic<std::int64_t> next{0};  // next batch to hand out
-    std::atomic<int> arrived{0};        // workers that found nothing left
+    std::atomic<std::uint32_t> arrived{0};  // workers that found nothing left
   };
+  template <class Ready>
+  void wait_until(const std::atomic<std::uint32_t>& word, Ready ready);
+  void wake(std::atomic<std::uint32_t>& word);
   void worker(int thread);
   void run_phases(int thread);
 
@@ -52,6 +55,7 @@ class ThreadPool {
   std::unique_ptr<PhaseState[]> states_;
   std::size_t states_size_ = 0;
   alignas(64) std::atomic<std::uint32_t> generation_{0};  // one more for each run; workers sleep on it
+  std::atomic<int> sleepers_{0};  // of all words: a wake is a system call, and mostly nobody sleeps
   std::atomic<bool> stop_{false};
 };
 
