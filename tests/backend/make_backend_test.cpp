@@ -28,7 +28,9 @@ std::string error_of(ErrorCode code, F f) {
   ADD_FAILURE() << "no error";
   return "";
 }
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 TEST(MakeBackend, ByName) {
   EXPECT_TRUE(has(make_backend(model()->weights, {.threads = 1})->name(), "cpu ("));
@@ -38,10 +40,12 @@ TEST(MakeBackend, ByName) {
     const auto text = error_of(ErrorCode::unsupported, [&] { make_backend(model()->weights, {.name = absent}); });
     EXPECT_TRUE(has(text, absent) && has(text, "cpu")) << text;
   }
-  EXPECT_TRUE(has(error_of(ErrorCode::invalid_argument, [&] { make_backend(model()->weights, {.name = "gpu"}); }), "'gpu'"));
-  EXPECT_TRUE(has(error_of(ErrorCode::invalid_argument,
-                           [&] { make_backend(model()->weights, {.name = "cpu", .fusions_off = {"fused-everything"}}); }),
-                  "fused-everything"));
+  EXPECT_TRUE(
+      has(error_of(ErrorCode::invalid_argument, [&] { make_backend(model()->weights, {.name = "gpu"}); }), "'gpu'"));
+  EXPECT_TRUE(
+      has(error_of(ErrorCode::invalid_argument,
+                   [&] { make_backend(model()->weights, {.name = "cpu", .fusions_off = {"fused-everything"}}); }),
+          "fused-everything"));
 }
 
 TEST(MakeBackend, InstructionSets) {
@@ -90,11 +94,12 @@ TEST(CpuBackend, LayerHookSeesEveryLayerAndChangesNothing) {
   const int vocab = model()->shape.vocab;
   SequenceState with(backend->state_layout()), without(backend->state_layout());
   std::vector<int> layers;
-  const auto a = test::teacher_forced(*backend, with, ids, vocab, {5}, Phase::prefill, [&](int layer, const float* x, int rows) {
-    layers.push_back(layer);
-    EXPECT_EQ(rows, 5);
-    EXPECT_TRUE(std::isfinite(x[0]));
-  });
+  const auto a =
+      test::teacher_forced(*backend, with, ids, vocab, {5}, Phase::prefill, [&](int layer, const float* x, int rows) {
+        layers.push_back(layer);
+        EXPECT_EQ(rows, 5);
+        EXPECT_TRUE(std::isfinite(x[0]));
+      });
   EXPECT_EQ(a, test::teacher_forced(*backend, without, ids, vocab, {5}, Phase::prefill));
   std::vector<int> expected(std::size_t(model()->shape.layers));
   std::iota(expected.begin(), expected.end(), 0);
@@ -111,7 +116,8 @@ TEST(CpuBackend, FusionsChangeNoMeaning) {
     EXPECT_GT(off->plan(phase).ops.size(), on->plan(phase).ops.size());
     SequenceState a(on->state_layout()), b(off->state_layout());
     const std::vector<int> split = {phase == Phase::decode ? 1 : 8};
-    const auto x = test::teacher_forced(*on, a, ids, vocab, split, phase), y = test::teacher_forced(*off, b, ids, vocab, split, phase);
+    const auto x = test::teacher_forced(*on, a, ids, vocab, split, phase),
+               y = test::teacher_forced(*off, b, ids, vocab, split, phase);
     EXPECT_LE(test::relative_error(x, y), 2e-5);  // float32 rounding: see CpuDrift
   }
 }

@@ -27,7 +27,9 @@ struct Counter {
   }
 };
 
-ThreadPool::Task task(Counter& c, std::int64_t grain) { return {std::int64_t(c.seen.size()), grain, Counter::run, &c}; }
+ThreadPool::Task task(Counter& c, std::int64_t grain) {
+  return {std::int64_t(c.seen.size()), grain, Counter::run, &c};
+}
 
 TEST(ThreadPool, EveryUnitOnceWhateverTheGrain) {
   for (int threads : {1, 2, 3}) {
@@ -46,8 +48,8 @@ TEST(ThreadPool, EveryUnitOnceWhateverTheGrain) {
   }
 }
 
-// A phase reads what the one before wrote, cut differently: wrong order or a missing barrier shows as a wrong sum (and as a race
-// under the thread sanitizer).
+// A phase reads what the one before wrote, cut differently: wrong order or a missing barrier shows as a wrong sum (and
+// as a race under the thread sanitizer).
 TEST(ThreadPool, PhasesAreOrdered) {
   ThreadPool pool(2);
   constexpr int kUnits = 64, kPhases = 200;
@@ -57,7 +59,8 @@ TEST(ThreadPool, PhasesAreOrdered) {
     static void run(const void* context, std::int64_t begin, std::int64_t end, int) {
       const Step& s = *static_cast<const Step*>(context);
       for (std::int64_t i = begin; i < end; ++i)
-        (*s.out)[std::size_t(i)] = (*s.in)[std::size_t((i + 7) % kUnits)] + (*s.in)[std::size_t((i * 5) % kUnits)] % 3 + 1;
+        (*s.out)[std::size_t(i)] =
+            (*s.in)[std::size_t((i + 7) % kUnits)] + (*s.in)[std::size_t((i * 5) % kUnits)] % 3 + 1;
     }
   };
   std::vector<std::vector<int>> rows(kPhases + 1, std::vector<int>(kUnits, 1)), expected = rows;

@@ -54,8 +54,8 @@ inline bool same_bits(const Floats& a, const Floats& b) {
 }
 
 /// A state layout with one layer of each kind.
-inline StateLayout layout_of(int kv_heads, int head_dim, DType kv, int key_heads = 1, int value_heads = 1, int key_dim = 4,
-                             int value_dim = 4, int kernel = 4) {
+inline StateLayout layout_of(int kv_heads, int head_dim, DType kv, int key_heads = 1, int value_heads = 1,
+                             int key_dim = 4, int value_dim = 4, int kernel = 4) {
   ModelShape s;
   s.layers = 2;
   s.layer_kinds = {LayerKind::gated_deltanet, LayerKind::full_attention};

@@ -1,5 +1,6 @@
-// The CPU's row-wise ops against their scalar forms and, for the functions, against double precision. A bound names the roundings
-// that it counts, each worth kUnit relative; elementwise bounds hold in the norm, where independent roundings do not add up in full.
+// The CPU's row-wise ops against their scalar forms and, for the functions, against double precision. A bound names the
+// roundings that it counts, each worth kUnit relative; elementwise bounds hold in the norm, where independent roundings
+// do not add up in full.
 #include "ops/cpu_ops.h"
 
 #include <limits>
@@ -9,12 +10,13 @@
 namespace lily::ops::testing {
 namespace {
 
-INSTANTIATE_TEST_SUITE_P(Isa, CpuOps, ::testing::ValuesIn(available_isas()), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Isa, CpuOps, ::testing::ValuesIn(available_isas()),
+                         [](const auto& info) { return info.param; });
 
 constexpr float kInf = std::numeric_limits<float>::infinity(), kNaN = std::numeric_limits<float>::quiet_NaN();
 
-// silu, sigmoid, softplus, exp over all of their range. Each: exp (1 ulp = 2 units and the argument's rounding), one or two
-// additions, a division: at most 8 units in any element.
+// silu, sigmoid, softplus, exp over all of their range. Each: exp (1 ulp = 2 units and the argument's rounding), one or
+// two additions, a division: at most 8 units in any element.
 TEST_P(CpuOps, FunctionsInEveryElement) {
   Floats x;
   for (float v = -85; v < 85; v += 0.0137f) x.push_back(v);
@@ -39,7 +41,8 @@ TEST_P(CpuOps, FunctionsInEveryElement) {
   const Floats a(n, float(std::log(std::exp(1.0) - 1)));
   run_units(k().gdn_gates, {a.data(), a.data(), x.data(), zero.data(), g.data(), beta.data(), 1, width});
   double exponential = 0;
-  for (std::size_t i = 0; i < n; ++i) exponential = std::max(exponential, std::abs(-g[i] - std::exp(double(x[i]))) / std::exp(double(x[i])));
+  for (std::size_t i = 0; i < n; ++i)
+    exponential = std::max(exponential, std::abs(-g[i] - std::exp(double(x[i]))) / std::exp(double(x[i])));
   EXPECT_LE(exponential, 8 * kUnit);
   EXPECT_GT(exponential, 0);  // rounding there must be
 }
@@ -121,7 +124,8 @@ TEST_P(CpuOps, Elementwise) {
     run_units(k().add, add);
     EXPECT_TRUE(same_bits(out, truth));  // one correctly rounded addition
     const int slots = 5;
-    const Floats d = normal(n * slots, 8), p = normal(3 * slots, 9), shared = normal(n, 10), shared_gate = normal(3, 11);
+    const Floats d = normal(n * slots, 8), p = normal(3 * slots, 9), shared = normal(n, 10),
+                 shared_gate = normal(3, 11);
     out = truth = x;
     MoeCombineArgs combine{d.data(), p.data(), shared.data(), shared_gate.data(), truth.data(), 3, slots, width};
     moe_combine_ref(combine);
@@ -144,21 +148,37 @@ TEST_P(CpuOps, EmbedIsExact) {
     Floats x(ids.size() * std::size_t(width)), truth(x.size());
     embed_ref({ids.data(), m, truth.data(), int(ids.size()), width});
     run_units(k().embed, {ids.data(), m, x.data(), int(ids.size()), width});
-    EXPECT_TRUE(same_bits(x, truth)) << m.bits << " bits, group " << m.group << ", " << dtype_name(m.quantized() ? m.scale_type : m.plain);
+    EXPECT_TRUE(same_bits(x, truth)) << m.bits << " bits, group " << m.group << ", "
+                                     << dtype_name(m.quantized() ? m.scale_type : m.plain);
   };
   for (DType type : {DType::bf16, DType::f16, DType::f32}) {
     const std::size_t bytes = dtype_bytes(type);
     std::vector<std::uint8_t> data(7 * 192 * bytes + 8);
-    for (std::size_t i = 0; i < data.size(); ++i) data[i] = std::uint8_t(random() & (i % bytes == bytes - 1 ? 0x3f : 0xff));  // finite
+    for (std::size_t i = 0; i < data.size(); ++i)
+      data[i] = std::uint8_t(random() & (i % bytes == bytes - 1 ? 0x3f : 0xff));  // finite
     const std::byte* p = reinterpret_cast<const std::byte*>(data.data());
-    check({.rows = 7, .cols = 192, .bits = int(8 * bytes), .plain = type, .data = p, .row_bytes = std::int64_t(192 * bytes)}, 192);
+    check({.rows = 7,
+           .cols = 192,
+           .bits = int(8 * bytes),
+           .plain = type,
+           .data = p,
+           .row_bytes = std::int64_t(192 * bytes)},
+          192);
     for (int bits : {2, 3, 4, 5, 6, 8})
       for (int group : {32, 64, 96}) {
         std::vector<std::uint8_t> codes(std::size_t(7 * 192 * bits / 8));  // exactly: reading beyond it is a fault
         for (auto& c : codes) c = std::uint8_t(random());
-        check({.rows = 7, .cols = 192, .bits = bits, .group = group, .scale_type = type,
-               .data = reinterpret_cast<const std::byte*>(codes.data()), .scales = p, .biases = p + 2 * bytes,
-               .row_bytes = 192 * bits / 8, .scale_row_bytes = std::int64_t(bytes) * (192 / group)}, 192);
+        check({.rows = 7,
+               .cols = 192,
+               .bits = bits,
+               .group = group,
+               .scale_type = type,
+               .data = reinterpret_cast<const std::byte*>(codes.data()),
+               .scales = p,
+               .biases = p + 2 * bytes,
+               .row_bytes = 192 * bits / 8,
+               .scale_row_bytes = std::int64_t(bytes) * (192 / group)},
+              192);
       }
   }
 }
@@ -166,14 +186,16 @@ TEST_P(CpuOps, EmbedIsExact) {
 TEST_P(CpuOps, QkNormRope) {
   for (int dim : {16, 40, 64, 256}) {
     const int heads = 4, kv_heads = 2, rows = 7, rotary = dim / 4 / 2 * 2;
-    const Floats qg = normal(std::size_t(rows * heads * 2 * dim), 14), k0 = normal(std::size_t(rows * kv_heads * dim), 15);
+    const Floats qg = normal(std::size_t(rows * heads * 2 * dim), 14),
+                 k0 = normal(std::size_t(rows * kv_heads * dim), 15);
     const Floats qn = normal(std::size_t(dim), 16), kn = normal(std::size_t(dim), 17);
     const StateLayout layout = layout_of(kv_heads, dim, DType::bf16);
     SequenceState a(layout), b(layout);
     const SegmentRows segments[] = {{&a, 100000, 0, 3}, {&b, 17, 3, 4}};
     const std::size_t n = std::size_t(rows * heads * dim);
     Floats kr = k0, kx = k0, qr(n), qx(n), gr(n), gx(n);
-    QkNormRopeArgs args{qg.data(), kr.data(), qr.data(), gr.data(), qn.data(), kn.data(), segments, rows, heads, kv_heads, dim, rotary, 1e7, 1e-6f};
+    QkNormRopeArgs args{qg.data(), kr.data(), qr.data(), gr.data(), qn.data(), kn.data(), segments,
+                        rows,      heads,     kv_heads,  dim,       rotary,    1e7,       1e-6f};
     qk_norm_rope_ref(args);
     args.k = kx.data();
     args.q = qx.data();
@@ -220,7 +242,8 @@ TEST_P(CpuOps, KvAppendRoundsToNearestEven) {
       const int first = 250, rows = 9;  // across the border of two blocks
       for (SequenceState* s : {&seq, &ref}) s->reserve(first + rows);
       Floats kv = normal(std::size_t(rows * heads * dim), 19);
-      kv[0] = kNaN, kv[1] = kInf, kv[2] = -0.0f, kv[3] = 1.00390625f /* a tie: down to 1 */, kv[4] = 1.01171875f /* up */, kv[5] = 3.4e38f;
+      kv[0] = kNaN, kv[1] = kInf, kv[2] = -0.0f, kv[3] = 1.00390625f /* a tie: down to 1 */,
+      kv[4] = 1.01171875f /* up */, kv[5] = 3.4e38f;
       const SegmentRows mine{&seq, first, 0, rows}, theirs{&ref, first, 0, rows};
       kv_append_ref({kv.data(), kv.data(), {&theirs, 1}, 0, heads, dim});
       run_units(k().kv_append, {kv.data(), kv.data(), {&mine, 1}, 0, heads, dim});
@@ -229,7 +252,9 @@ TEST_P(CpuOps, KvAppendRoundsToNearestEven) {
         for (bool v : {false, true})
           for (int h = 0; h < heads; ++h) {
             const std::int64_t at = seq.layout.kv_offset(0, v, h) + p % kKvBlockTokens * row;
-            EXPECT_EQ(std::memcmp(seq.block_data[std::size_t(p / kKvBlockTokens)] + at, ref.block_data[std::size_t(p / kKvBlockTokens)] + at, std::size_t(row)), 0);
+            EXPECT_EQ(std::memcmp(seq.block_data[std::size_t(p / kKvBlockTokens)] + at,
+                                  ref.block_data[std::size_t(p / kKvBlockTokens)] + at, std::size_t(row)),
+                      0);
           }
     }
 }

@@ -1,16 +1,18 @@
-// The CPU's ops that read or write a conversation's state: convolution, gated delta rule, attention. Against the scalar forms, and
-// against themselves cut into other passes, bit by bit.
+// The CPU's ops that read or write a conversation's state: convolution, gated delta rule, attention. Against the scalar
+// forms, and against themselves cut into other passes, bit by bit.
 #include "base/half.h"
 #include "ops/cpu_ops.h"
 
 namespace lily::ops::testing {
 namespace {
 
-/// Conversations with equal random beginnings: one for the kernel, one for the scalar form, one for the kernel in small pieces.
+/// Conversations with equal random beginnings: one for the kernel, one for the scalar form, one for the kernel in small
+/// pieces.
 struct Three {
   SequenceState whole, ref, pieces;
   explicit Three(const StateLayout& layout, unsigned seed) : whole(layout), ref(layout), pieces(layout) {
-    const Floats s = normal(whole.recurrent.recurrent.size(), seed, 0.1f), c = normal(whole.recurrent.conv.size(), seed + 1);
+    const Floats s = normal(whole.recurrent.recurrent.size(), seed, 0.1f),
+                 c = normal(whole.recurrent.conv.size(), seed + 1);
     for (SequenceState* t : {&whole, &ref, &pieces}) {
       t->recurrent.recurrent = s;
       t->recurrent.conv = c;
@@ -19,7 +21,8 @@ struct Three {
 };
 
 /// Segments of the given lengths, one conversation each; `which` picks the copy.
-std::vector<SegmentRows> segments_of(std::vector<Three>& t, const std::vector<int>& lengths, SequenceState Three::*which) {
+std::vector<SegmentRows> segments_of(std::vector<Three>& t, const std::vector<int>& lengths,
+                                     SequenceState Three::*which) {
   std::vector<SegmentRows> out;
   int row = 0;
   for (std::size_t i = 0; i < lengths.size(); ++i) {
@@ -48,7 +51,8 @@ TEST_P(CpuOps, Conv1dSilu) {
     int rows = 0;
     for (int n : c.lengths) rows += n;
     std::vector<Three> states;
-    for (unsigned i = 0; i < c.lengths.size(); ++i) states.emplace_back(layout_of(1, 8, DType::bf16, 1, 1, 4, c.channels - 8, c.kernel), 20 + i);
+    for (unsigned i = 0; i < c.lengths.size(); ++i)
+      states.emplace_back(layout_of(1, 8, DType::bf16, 1, 1, 4, c.channels - 8, c.kernel), 20 + i);
     const Floats x = normal(std::size_t(rows * c.channels), 30), w = normal(std::size_t(c.channels * c.kernel), 31);
     Floats y(x.size()), truth(x.size()), pieces(x.size());
     const auto whole = segments_of(states, c.lengths, &Three::whole), ref = segments_of(states, c.lengths, &Three::ref);
@@ -71,11 +75,15 @@ struct ScanCase {
   std::vector<int> lengths;
 };
 TEST_P(CpuOps, GdnScan) {
-  for (const ScanCase& c : {ScanCase{2, 4, 128, 128, {70, 1, 7, 9}}, {4, 8, 32, 32, {140, 3}}, {2, 2, 20, 24, {12, 5}}, {1, 3, 33, 70, {12, 65}}}) {
+  for (const ScanCase& c : {ScanCase{2, 4, 128, 128, {70, 1, 7, 9}},
+                            {4, 8, 32, 32, {140, 3}},
+                            {2, 2, 20, 24, {12, 5}},
+                            {1, 3, 33, 70, {12, 65}}}) {
     int rows = 0;
     for (int n : c.lengths) rows += n;
     const int stride = 2 * c.key_heads * c.key_dim + c.value_heads * c.value_dim;
-    Floats qkv = normal(std::size_t(rows * stride), 40), normed = qkv, g = normal(std::size_t(rows * c.value_heads), 41), beta = g;
+    Floats qkv = normal(std::size_t(rows * stride), 40), normed = qkv,
+           g = normal(std::size_t(rows * c.value_heads), 41), beta = g;
     for (float& v : g) v = -std::abs(v);
     for (float& v : beta) v = 1 / (1 + std::exp(-v));
     qk_l2norm_ref({normed.data(), rows, stride, c.key_heads, c.key_dim});
@@ -86,13 +94,15 @@ TEST_P(CpuOps, GdnScan) {
       states.emplace_back(layout_of(1, 8, DType::bf16, c.key_heads, c.value_heads, c.key_dim, c.value_dim), 50 + i);
     const auto whole = segments_of(states, c.lengths, &Three::whole), ref = segments_of(states, c.lengths, &Three::ref);
     Floats o(std::size_t(rows * c.value_heads * c.value_dim)), truth(o.size()), pieces(o.size());
-    GdnScanArgs a{qkv.data(), g.data(), beta.data(), o.data(), whole, 0, stride, c.key_heads, c.value_heads, c.key_dim, c.value_dim};
+    GdnScanArgs a{qkv.data(), g.data(),    beta.data(),   o.data(),  whole,      0,
+                  stride,     c.key_heads, c.value_heads, c.key_dim, c.value_dim};
     run_units(k().gdn_scan, a);
     GdnScanArgs b = a;
     b.o = truth.data();
     b.segments = ref;
     gdn_scan_ref(b);
-    // Sᵀk and Sᵀq are sums of key_dim terms (sqrt(128) = 11 roundings in the norm), through gates that forget within a few tokens.
+    // Sᵀk and Sᵀq are sums of key_dim terms (sqrt(128) = 11 roundings in the norm), through gates that forget within a
+    // few tokens.
     EXPECT_LE(distance(o, truth), 4 * std::sqrt(double(c.key_dim)) * kUnit);
     b.o = pieces.data();
     in_pieces(segments_of(states, c.lengths, &Three::pieces), [&](const SegmentRows& s) {
@@ -102,7 +112,8 @@ TEST_P(CpuOps, GdnScan) {
     });
     EXPECT_TRUE(same_bits(o, pieces));
     for (const Three& t : states) {
-      EXPECT_LE(distance(t.whole.recurrent.recurrent, t.ref.recurrent.recurrent), 4 * std::sqrt(double(c.key_dim)) * kUnit);
+      EXPECT_LE(distance(t.whole.recurrent.recurrent, t.ref.recurrent.recurrent),
+                4 * std::sqrt(double(c.key_dim)) * kUnit);
       EXPECT_TRUE(same_bits(t.whole.recurrent.recurrent, t.pieces.recurrent.recurrent));
     }
     g[0] += 0.001f;  // one gate of one head of one token, a thousandth off: must be seen
@@ -146,16 +157,22 @@ class CpuAttention : public CpuOps {
   std::vector<SegmentRows> segments;
   Floats q, o, truth, other;
 };
-INSTANTIATE_TEST_SUITE_P(Isa, CpuAttention, ::testing::ValuesIn(available_isas()), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Isa, CpuAttention, ::testing::ValuesIn(available_isas()),
+                         [](const auto& info) { return info.param; });
 
-// Scores have |q|·|k|/sqrt(dim) ≈ 2·sqrt(dim)/… = a standard deviation of 2: errors of sqrt(dim) roundings in a score become relative
-// errors of the weights; the scalar form adds up to 600 exponentials and values one after another (sqrt(600) = 24 roundings).
-double attention_bound(int dim) { return (4 * std::sqrt(double(dim)) + 24) * kUnit; }
+// Scores have |q|·|k|/sqrt(dim) ≈ 2·sqrt(dim)/… = a standard deviation of 2: errors of sqrt(dim) roundings in a score
+// become relative errors of the weights; the scalar form adds up to 600 exponentials and values one after another
+// (sqrt(600) = 24 roundings).
+double attention_bound(int dim) {
+  return (4 * std::sqrt(double(dim)) + 24) * kUnit;
+}
 
 TEST_P(CpuAttention, Prefill) {
   for (DType type : {DType::bf16, DType::f32})
-    for (const AttentionCase& c : {AttentionCase{16, 2, 256, {{0, 70}, {300, 3}, {31, 1}, {255, 2}}}, {8, 2, 64, {{0, 40}, {500, 40}}},
-                                   {6, 2, 40, {{10, 40}}}, {5, 1, 16, {{10, 90}}}}) {
+    for (const AttentionCase& c : {AttentionCase{16, 2, 256, {{0, 70}, {300, 3}, {31, 1}, {255, 2}}},
+                                   {8, 2, 64, {{0, 40}, {500, 40}}},
+                                   {6, 2, 40, {{10, 40}}},
+                                   {5, 1, 16, {{10, 90}}}}) {
       fill(c, type);
       attention_ref(args(c, truth, false));
       run_units(k().attention, args(c, o, false));
@@ -164,7 +181,9 @@ TEST_P(CpuAttention, Prefill) {
         for (int i = 0; i < s.rows; ++i) {
           const SegmentRows one{s.state, s.position + i, 0, 1};
           const std::int64_t at = std::int64_t(s.row + i) * c.heads * c.dim;
-          run_units(k().attention, AttentionArgs{q.data() + at, other.data() + at, {&one, 1}, 0, 1, c.heads, c.kv_heads, c.dim, false});
+          run_units(
+              k().attention,
+              AttentionArgs{q.data() + at, other.data() + at, {&one, 1}, 0, 1, c.heads, c.kv_heads, c.dim, false});
         }
       EXPECT_TRUE(same_bits(o, other)) << "row by row, " << c.dim;
       const std::size_t some = q.size() / 2;
@@ -176,8 +195,11 @@ TEST_P(CpuAttention, Prefill) {
 
 TEST_P(CpuAttention, Decode) {
   for (DType type : {DType::bf16, DType::f32})
-    for (const AttentionCase& c : {AttentionCase{16, 2, 256, {{0, 1}, {300, 1}, {31, 1}, {511, 1}, {512, 1}, {700, 1}}}, {8, 2, 64, {{700, 1}, {5, 1}}},
-                                   {6, 2, 40, {{10, 1}}}, {5, 1, 32, {{10, 1}, {600, 1}}}, {24, 2, 64, {{10, 1}, {600, 1}}}}) {
+    for (const AttentionCase& c : {AttentionCase{16, 2, 256, {{0, 1}, {300, 1}, {31, 1}, {511, 1}, {512, 1}, {700, 1}}},
+                                   {8, 2, 64, {{700, 1}, {5, 1}}},
+                                   {6, 2, 40, {{10, 1}}},
+                                   {5, 1, 32, {{10, 1}, {600, 1}}},
+                                   {24, 2, 64, {{10, 1}, {600, 1}}}}) {
       fill(c, type);
       attention_ref(args(c, truth, true));
       run_units(k().attention, args(c, o, true));
@@ -194,7 +216,8 @@ TEST_P(CpuAttention, Decode) {
       const SegmentRows last{segments.back().state, segments.back().position, 0, 1};
       const std::int64_t at = std::int64_t(segments.back().row) * c.heads * c.dim;
       Floats alone(std::size_t(c.heads * c.dim));
-      run_units(k().attention, AttentionArgs{q.data() + at, alone.data(), {&last, 1}, 0, 1, c.heads, c.kv_heads, c.dim, true});
+      run_units(k().attention,
+                AttentionArgs{q.data() + at, alone.data(), {&last, 1}, 0, 1, c.heads, c.kv_heads, c.dim, true});
       EXPECT_TRUE(same_bits(alone, Floats(o.begin() + at, o.begin() + at + c.heads * c.dim)));
     }
 }

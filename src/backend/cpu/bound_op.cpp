@@ -33,13 +33,12 @@ AttentionArgs bind_attention_in(const plan::Op& op, const Pass& pass, const Atte
 
 }  // namespace
 
-std::int64_t attention_room_floats(const Pass& pass) {
-  if (pass.plan->phase != plan::Phase::decode) return 0;
-  return attention_partial_floats({.segments = pass.segments,
-                                   .rows = pass.rows,
-                                   .heads = pass.shape->attn_heads,
-                                   .kv_heads = pass.shape->kv_heads,
-                                   .head_dim = pass.shape->head_dim});
+std::int64_t attention_room_floats(const ModelShape& shape, std::span<const SegmentRows> segments) {
+  return attention_partial_floats({.segments = segments,
+                                   .rows = int(segments.size()),  // decode: a row of each
+                                   .heads = shape.attn_heads,
+                                   .kv_heads = shape.kv_heads,
+                                   .head_dim = shape.head_dim});
 }
 
 void bind_op(const CpuKernels& k, const plan::Op& op, const Pass& pass, const AttentionRoom& room, BoundOp& out) {

@@ -23,8 +23,8 @@ struct AttentionRoom {
   float* partial = nullptr;          // attention_room_floats(pass)
   std::int32_t* finished = nullptr;  // [rows · kv_heads], zero
 };
-/// Floats of AttentionRoom::partial that the pass needs; 0 when it is no decode pass.
-std::int64_t attention_room_floats(const ops::Pass& pass);
+/// Floats of AttentionRoom::partial that a decode pass of these rows needs.
+std::int64_t attention_room_floats(const ModelShape& shape, std::span<const ops::SegmentRows> segments);
 
 /// Error(internal) for an op kind without a CPU kernel.
 void bind_op(const ops::CpuKernels& kernels, const plan::Op& op, const ops::Pass& pass, const AttentionRoom& room, BoundOp& out);

@@ -41,7 +41,9 @@ std::string CpuBackend::name() const {
 }
 
 std::int64_t CpuBackend::scratch_bytes() const {
+  const ops::SegmentRows full_window{nullptr, weights_.shape().max_context - 1, 0, 1};
   return std::int64_t(scratch_memory_.size()) +
+         attention_room_floats(weights_.shape(), {&full_window, 1}) * std::int64_t(sizeof(float)) +
          std::max(plan::assign_memory(prefill_, max_rows_, 1).bytes, plan::assign_memory(decode_, 1, 1).bytes);
 }
 
@@ -55,8 +57,8 @@ const plan::MemoryPlan& CpuBackend::memory(plan::Phase phase, int rows, int outp
 }
 
 AttentionRoom CpuBackend::attention_room(const ops::Pass& pass) {
-  const std::size_t bytes = std::size_t(attention_room_floats(pass)) * sizeof(float);
-  if (bytes == 0) return {};
+  if (pass.plan->phase != plan::Phase::decode) return {};
+  const std::size_t bytes = std::size_t(attention_room_floats(*pass.shape, pass.segments)) * sizeof(float);
   if (partial_.size() < bytes) partial_ = AlignedMemory(bytes + bytes / 2);  // contexts grow: not anew for every range
   const std::size_t pairs = std::size_t(pass.rows) * std::size_t(pass.shape->kv_heads);
   if (finished_.size() < pairs) finished_.resize(pairs, 0);
