@@ -31,6 +31,8 @@ void wait_until(std::atomic<T>& value, Ready ready) {
   }
 }
 
+constexpr std::uint64_t kOpen = 1, kInside = 2, kInsideMask = 0xfffe, kRun = 0x10000;
+
 std::int64_t batches(const ThreadPool::Task& t) { return (t.units + t.grain - 1) / t.grain; }
 
 // Runs batch `index` of the phase; false when there are not so many.
@@ -55,18 +57,25 @@ ThreadPool::ThreadPool(int threads) : threads_(threads < 1 ? 1 : threads) {
 
 ThreadPool::~ThreadPool() {
   stop_.store(true, std::memory_order_release);
-  generation_.fetch_add(1, std::memory_order_acq_rel);
-  generation_.notify_all();
+  gate_.fetch_add(kRun, std::memory_order_acq_rel);
+  gate_.notify_all();
   for (std::thread& t : workers_) t.join();
 }
 
 void ThreadPool::worker(int thread) {
-  std::uint32_t seen = 0;
+  std::uint64_t seen = 0;  // the last run that this worker took part in, or saw closed
   while (true) {
-    wait_until(generation_, [&](std::uint32_t g) { return g != seen; });
-    ++seen;
+    wait_until(gate_, [&](std::uint64_t g) { return g / kRun != seen; });
+    std::uint64_t g = gate_.load(std::memory_order_acquire);
     if (stop_.load(std::memory_order_acquire)) return;
+    // Inside only while the run is on: after the gate has closed, its phases may be gone.
+    while ((g & kOpen) && !gate_.compare_exchange_weak(g, g + kInside, std::memory_order_acq_rel)) {
+    }
+    seen = g / kRun;
+    if (!(g & kOpen)) continue;
     run_phases(thread);
+    const std::uint64_t before = gate_.fetch_sub(kInside, std::memory_order_acq_rel);
+    if (!(before & kOpen) && (before & kInsideMask) == kInside) gate_.notify_all();  // the caller waits for the last to leave
   }
 }
 
@@ -77,28 +86,29 @@ void ThreadPool::run(std::span<const Phase> phases) {
     states_size_ = phases.size();
   }
   for (std::size_t i = 0; i < phases.size(); ++i) {
+    std::int64_t total = 0;
+    for (const Task& task : phases[i]) total += batches(task);
     states_[i].next.store(0, std::memory_order_relaxed);
-    states_[i].arrived.store(0, std::memory_order_relaxed);
+    states_[i].left.store(total, std::memory_order_relaxed);
   }
   phases_ = phases;
-  generation_.fetch_add(1, std::memory_order_acq_rel);
-  generation_.notify_all();
+  gate_.fetch_add(kRun + kOpen, std::memory_order_acq_rel);
+  if (threads_ > 1) gate_.notify_all();
   run_phases(0);
+  gate_.fetch_sub(kOpen, std::memory_order_acq_rel);
+  wait_until(gate_, [](std::uint64_t g) { return (g & kInsideMask) == 0; });
 }
 
 void ThreadPool::run_phases(int thread) {
-  const std::size_t count = phases_.size();  // not ours to read after the last arrival
-  for (std::size_t i = 0; i < count; ++i) {
+  for (std::size_t i = 0; i < phases_.size(); ++i) {
     PhaseState& state = states_[i];
-    while (run_batch(phases_[i], state.next.fetch_add(1, std::memory_order_relaxed), thread)) {
-    }
-    // After its part of the last phase only the caller waits: the next run may begin as soon as everybody has arrived, and then
-    // nobody may still be looking at these counters.
-    const bool must_wait = thread == 0 || i + 1 < count;
-    if (state.arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == threads_) {
-      state.arrived.notify_all();
-    } else if (must_wait) {
-      wait_until(state.arrived, [&](int n) { return n == threads_; });
+    std::int64_t done = 0;
+    while (run_batch(phases_[i], state.next.fetch_add(1, std::memory_order_relaxed), thread)) ++done;
+    // Whoever goes on has seen left == 0 with acquire order: everything that the phase wrote.
+    if (done > 0 && state.left.fetch_sub(done, std::memory_order_acq_rel) == done) {
+      state.left.notify_all();
+    } else {
+      wait_until(state.left, [](std::int64_t left) { return left == 0; });
     }
   }
 }

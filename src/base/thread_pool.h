@@ -1,7 +1,9 @@
 // Worker threads that run a list of phases with a barrier between them.
 //
-// A forward pass is hundreds of short phases (some under 10 µs), so workers stay awake during a run and meet at a barrier that
-// spins for a bounded time, then yields, then sleeps: a machine that is shared with others must not lose a time slice to a spin.
+// A forward pass is hundreds of short phases (some under 10 µs), so workers stay awake during a run. A phase has ended when all its
+// units are done, not when all workers have arrived: a worker that a busy machine does not schedule holds nobody up, the others
+// take its share and go on, and it catches up when it runs again. Waiting is a bounded spin, then yields, then sleep: a shared
+// machine must not lose a time slice to a spin.
 #pragma once
 
 #include <atomic>
@@ -41,17 +43,19 @@ class ThreadPool {
  private:
   struct alignas(64) PhaseState {
     std::atomic<std::int64_t> next{0};  // next batch to hand out
-    std::atomic<int> arrived{0};        // workers that found nothing left
+    std::atomic<std::int64_t> left{0};  // batches not yet done; 0: the phase has ended
   };
   void worker(int thread);
   void run_phases(int thread);
 
   int threads_;
   std::vector<std::thread> workers_;
+  // Of the current run; workers look at them between enter and leave only.
   std::span<const Phase> phases_;
   std::unique_ptr<PhaseState[]> states_;
   std::size_t states_size_ = 0;
-  alignas(64) std::atomic<std::uint32_t> generation_{0};  // one more for each run; workers sleep on it
+  // The gate: bit 0 says that a run is on, bits 1 … 15 count the workers inside, the rest counts the runs. Workers sleep on it.
+  alignas(64) std::atomic<std::uint64_t> gate_{0};
   std::atomic<bool> stop_{false};
 };
 
