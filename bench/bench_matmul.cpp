@@ -159,21 +159,29 @@ double median(std::vector<double> v) {
 void report(const Options& o, const std::string& name, const char* unit, const std::function<double()>& limit,
             const std::function<double()>& kernel) {
   if (name.find(o.filter) == std::string::npos) return;
-  std::vector<double> rates, limits, shares;
+  std::vector<double> rates, limits, shares, peaks;
   kernel();
   for (int i = 0; i < o.rounds; ++i) {
     const double before = limit(), rate = kernel(), after = limit();
+    peaks.push_back(std::max(before, after));
     rates.push_back(rate), limits.push_back((before + after) / 2), shares.push_back(rate / limits.back());
   }
-  std::printf("%-44s %8.1f %s of %8.1f  share %5.1f %%  (%.1f … %.1f)\n", name.c_str(), median(rates) / 1e9, unit,
-              median(limits) / 1e9, 100 * median(shares), 100 * *std::min_element(shares.begin(), shares.end()),
-              100 * *std::max_element(shares.begin(), shares.end()));
+  const auto most = [](const std::vector<double>& v) { return *std::max_element(v.begin(), v.end()); };
+  std::printf("%-32s %7.1f %s of %7.1f  share %5.1f %% (%.1f … %.1f)  best %.1f of %.1f: %.1f %%\n", name.c_str(),
+              median(rates) / 1e9, unit, median(limits) / 1e9, 100 * median(shares),
+              100 * *std::min_element(shares.begin(), shares.end()), 100 * most(shares), most(rates) / 1e9, most(peaks) / 1e9,
+              100 * most(rates) / most(peaks));
   std::fflush(stdout);
 }
 
+constexpr int kBatchesPerThread = 8;  // as the back end deals units out
+
 template <class Args>
 double run_units(Pool& pool, const CpuKernel<Args>& kernel, const Args& a) {
-  return pool.run(kernel.units(a), [&](std::int64_t u, CpuScratch& s) { kernel.run(a, u, u + 1, s); });
+  const std::int64_t units = kernel.units(a), grain = std::max<std::int64_t>(1, units / (kBatchesPerThread * pool.threads()));
+  return pool.run((units + grain - 1) / grain, [&](std::int64_t b, CpuScratch& s) {
+    kernel.run(a, b * grain, std::min(units, (b + 1) * grain), s);
+  });
 }
 
 // A stack of 4-bit matrices of group 64; codes from a cheap generator, scales plausible.

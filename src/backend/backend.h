@@ -34,6 +34,12 @@ struct Segment {
 /// Called after each layer with the residual stream [rows, hidden], for tests and `lily logits --hidden`.
 using LayerHook = std::function<void(int layer, const float* x, int rows)>;
 
+/// What the machine can do at most, measured now.
+struct MachineLimits {
+  double read_bytes_per_s = 0;  // streaming through the weights
+  double int8_ops_per_s = 0;    // multiplications and additions of the int8 matrix products; 0 where there are none
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -48,6 +54,9 @@ class Backend {
   /// decode: each segment has one token. The sum of rows is at most max_rows().
   /// Errors: Error(invalid_argument) for an id outside the vocabulary, before anything changes.
   virtual void run(plan::Phase phase, std::span<Segment> segments, float* logits, const LayerHook& hook = {}) = 0;
+
+  /// Takes about half a second. The reference back end has no limits worth measuring: zeros.
+  virtual MachineLimits measure_limits() { return {}; }
 };
 
 /// The back end `options.name` says, over weights that outlive it. Error(unsupported) when this build or machine lacks it.

@@ -1,6 +1,9 @@
 #include "base/thread_pool.h"
 
 #include <algorithm>
+#include <chrono>
+
+#include "base/futex.h"
 
 namespace lily {
 namespace {
@@ -13,25 +16,10 @@ inline void pause_cpu() {
 #endif
 }
 
-// Waits until `value` satisfies `ready`: about 20 µs of spinning, then 50 yields, then asleep.
-template <class T, class Ready>
-void wait_until(std::atomic<T>& value, Ready ready) {
-  for (int i = 0; i < 500; ++i) {
-    if (ready(value.load(std::memory_order_acquire))) return;
-    pause_cpu();
-  }
-  for (int i = 0; i < 50; ++i) {
-    if (ready(value.load(std::memory_order_acquire))) return;
-    std::this_thread::yield();
-  }
-  while (true) {
-    const T seen = value.load(std::memory_order_acquire);
-    if (ready(seen)) return;
-    value.wait(seen, std::memory_order_acquire);
-  }
-}
+// How long a thread that waits stays awake: well above the usual gap at a barrier, well below a time slice.
+constexpr std::chrono::microseconds kSpin{100};
 
-constexpr std::uint64_t kOpen = 1, kInside = 2, kInsideMask = 0xfffe, kRun = 0x10000;
+constexpr std::uint32_t kOpen = 1, kInside = 2, kInsideMask = 0xffe, kRun = 0x1000;
 
 std::int64_t batches(const ThreadPool::Task& t) { return (t.units + t.grain - 1) / t.grain; }
 
@@ -57,25 +45,43 @@ ThreadPool::ThreadPool(int threads) : threads_(threads < 1 ? 1 : threads) {
 
 ThreadPool::~ThreadPool() {
   stop_.store(true, std::memory_order_release);
-  gate_.fetch_add(kRun, std::memory_order_acq_rel);
-  gate_.notify_all();
+  gate_.fetch_add(kRun, std::memory_order_seq_cst);
+  wake(gate_);
   for (std::thread& t : workers_) t.join();
 }
 
+template <class Ready>
+void ThreadPool::wait_until(const std::atomic<std::uint32_t>& word, Ready ready) {
+  const auto until = std::chrono::steady_clock::now() + kSpin;
+  do {
+    for (int i = 0; i < 32; ++i) {
+      if (ready(word.load(std::memory_order_acquire))) return;
+      pause_cpu();
+    }
+  } while (std::chrono::steady_clock::now() < until);
+  // Counted before the last look: whoever changes the word afterwards sees the sleeper, or the sleeper sees the change.
+  sleepers_.fetch_add(1, std::memory_order_seq_cst);
+  for (std::uint32_t seen; !ready(seen = word.load(std::memory_order_seq_cst));) futex_wait(word, seen);
+  sleepers_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void ThreadPool::wake(std::atomic<std::uint32_t>& word) {
+  if (sleepers_.load(std::memory_order_seq_cst) > 0) futex_wake_all(word);
+}
+
 void ThreadPool::worker(int thread) {
-  std::uint64_t seen = 0;  // the last run that this worker took part in, or saw closed
+  std::uint32_t seen = 0;  // the last run that this worker took part in, or found closed
   while (true) {
-    wait_until(gate_, [&](std::uint64_t g) { return g / kRun != seen; });
-    std::uint64_t g = gate_.load(std::memory_order_acquire);
+    wait_until(gate_, [&](std::uint32_t g) { return g / kRun != seen; });
     if (stop_.load(std::memory_order_acquire)) return;
+    std::uint32_t g = gate_.load(std::memory_order_acquire);
     // Inside only while the run is on: after the gate has closed, its phases may be gone.
     while ((g & kOpen) && !gate_.compare_exchange_weak(g, g + kInside, std::memory_order_acq_rel)) {
     }
     seen = g / kRun;
     if (!(g & kOpen)) continue;
     run_phases(thread);
-    const std::uint64_t before = gate_.fetch_sub(kInside, std::memory_order_acq_rel);
-    if (!(before & kOpen) && (before & kInsideMask) == kInside) gate_.notify_all();  // the caller waits for the last to leave
+    if (!(gate_.fetch_sub(kInside, std::memory_order_seq_cst) & kOpen)) wake(gate_);  // the caller waits for the last to leave
   }
 }
 
@@ -89,26 +95,26 @@ void ThreadPool::run(std::span<const Phase> phases) {
     std::int64_t total = 0;
     for (const Task& task : phases[i]) total += batches(task);
     states_[i].next.store(0, std::memory_order_relaxed);
-    states_[i].left.store(total, std::memory_order_relaxed);
+    states_[i].left.store(std::uint32_t(total), std::memory_order_relaxed);
   }
   phases_ = phases;
-  gate_.fetch_add(kRun + kOpen, std::memory_order_acq_rel);
-  if (threads_ > 1) gate_.notify_all();
+  gate_.fetch_add(kRun + kOpen, std::memory_order_seq_cst);
+  wake(gate_);
   run_phases(0);
-  gate_.fetch_sub(kOpen, std::memory_order_acq_rel);
-  wait_until(gate_, [](std::uint64_t g) { return (g & kInsideMask) == 0; });
+  gate_.fetch_sub(kOpen, std::memory_order_seq_cst);
+  wait_until(gate_, [](std::uint32_t g) { return (g & kInsideMask) == 0; });
 }
 
 void ThreadPool::run_phases(int thread) {
   for (std::size_t i = 0; i < phases_.size(); ++i) {
     PhaseState& state = states_[i];
-    std::int64_t done = 0;
+    std::uint32_t done = 0;
     while (run_batch(phases_[i], state.next.fetch_add(1, std::memory_order_relaxed), thread)) ++done;
-    // Whoever goes on has seen left == 0 with acquire order: everything that the phase wrote.
-    if (done > 0 && state.left.fetch_sub(done, std::memory_order_acq_rel) == done) {
-      state.left.notify_all();
+    // Whoever goes on has seen left == 0 in acquire order, and with it everything that the phase wrote.
+    if (done > 0 && state.left.fetch_sub(done, std::memory_order_seq_cst) == done) {
+      wake(state.left);
     } else {
-      wait_until(state.left, [](std::int64_t left) { return left == 0; });
+      wait_until(state.left, [](std::uint32_t left) { return left == 0; });
     }
   }
 }

@@ -1,3 +1,4 @@
+#include "plan/cost.h"
 #include "cli/answer.h"
 
 #include <fmt/format.h>
@@ -180,6 +181,26 @@ std::string stats_line(const Generated& g) {
   line += fmt::format(" in {:.3f} s, {:.1f} tokens/s; decode {} tokens in {:.3f} s, {:.1f} tokens/s", g.prefill_seconds,
                       g.prefill_rate(), g.decode_steps, g.decode_seconds, g.decode_rate());
   return line;
+}
+
+std::string limits_line(const Generated& g, Engine& engine, const Weights& weights) {
+  Backend& backend = engine.backend();
+  const MachineLimits limits = backend.measure_limits();
+  if (limits.read_bytes_per_s <= 0) return "this back end has no limits to measure";
+  const DType kv_type = backend.state_layout().kv_type;
+  const std::int64_t prompt = g.prompt.reused + g.prompt.computed;
+  // Bytes of a step grow with the context: those of the middle of the answer stand for all.
+  const plan::Cost step = plan::cost(backend.plan(plan::Phase::decode), weights,
+                                     {.rows = 1, .position = prompt + g.decode_steps / 2, .kv_type = kv_type});
+  const double moved = step.bytes() * g.decode_rate();
+  const plan::Cost read = plan::cost(backend.plan(plan::Phase::prefill), weights,
+                                     {.rows = int(g.prompt.computed), .position = g.prompt.reused, .kv_type = kv_type});
+  const double done = g.prefill_seconds > 0 ? 2 * read.multiply_adds / g.prefill_seconds : 0;
+  return fmt::format("decode moves {:.1f} MB a token: {:.1f} GB/s, {:.0f} % of the {:.1f} GB/s that reading alone reaches; "
+                     "prefill computes {:.2f} GOP a token: {:.0f} GOP/s, {:.0f} % of the {:.0f} GOP/s int8 peak",
+                     step.bytes() / 1e6, moved / 1e9, 100 * moved / limits.read_bytes_per_s, limits.read_bytes_per_s / 1e9,
+                     2 * read.multiply_adds / std::max<double>(1, double(g.prompt.computed)) / 1e9, done / 1e9,
+                     100 * done / limits.int8_ops_per_s, limits.int8_ops_per_s / 1e9);
 }
 
 }  // namespace lily::cli

@@ -74,7 +74,10 @@ void cmd_run(const Settings& s) {
   if (s.json) {
     put(result_json(a, prompt, sampler).dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
   }
-  if (s.stats) log_info(stats_line(a.generated));
+  if (s.stats) {
+    log_info(stats_line(a.generated));
+    log_info(limits_line(a.generated, *ready.engine, ready.model->weights));
+  }
 }
 
 }  // namespace lily::cli

@@ -23,6 +23,7 @@
 #include "ops/kv_append/kv_append.h"
 #include "ops/linear/linear.h"
 #include "ops/moe_combine/moe_combine.h"
+#include "ops/probe/probe.h"
 #include "ops/qk_l2norm/qk_l2norm.h"
 #include "ops/qk_norm_rope/qk_norm_rope.h"
 #include "ops/quantize_rows/quantize_rows.h"
@@ -72,6 +73,7 @@ struct CpuKernels {
   CpuKernel<MoeCombineArgs> moe_combine;
   CpuKernel<AddArgs> add;
   CpuKernel<GatherRowsArgs> gather_rows;
+  CpuProbe probe;
 };
 
 }  // namespace lily::ops

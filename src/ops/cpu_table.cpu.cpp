@@ -28,6 +28,8 @@ LILY_KERNEL(silu_mul, SiluMulArgs)
 LILY_KERNEL(moe_combine, MoeCombineArgs)
 LILY_KERNEL(add, AddArgs)
 LILY_KERNEL(gather_rows, GatherRowsArgs)
+std::int64_t probe_int8_ops(std::int64_t);
+std::uint64_t probe_read(const std::byte*, std::size_t);
 
 #define LILY_STRINGIZE(x) #x
 #define LILY_NAME_OF(x) LILY_STRINGIZE(x)
@@ -41,5 +43,6 @@ const CpuKernels kernels = {
     LILY_ROW(kv_append), LILY_ROW(attention), LILY_ROW(sigmoid_gate), LILY_ROW(router_topk), LILY_ROW(expert_sort),
     LILY_ROW(expert_linear), LILY_ROW(expert_in), LILY_ROW(expert_out), LILY_ROW(silu_mul), LILY_ROW(moe_combine),
     LILY_ROW(add), LILY_ROW(gather_rows),
+    .probe = {probe_int8_ops, probe_read},
 };
 }  // namespace lily::ops::LILY_ISA

@@ -88,6 +88,14 @@ class Builder final : public nlohmann::json_sax<json> {
   std::vector<Level> levels_;
 };
 
+std::string big_integer(const json& value) {
+  const auto& digits = value.get_binary();
+  if (!digits.has_subtype() || digits.subtype() != kBigIntegerSubtype) {
+    throw Error(ErrorCode::invalid_argument, "JSON holds binary data");
+  }
+  return {digits.begin(), digits.end()};
+}
+
 void dump(const json& value, std::string& out, size_t depth) {
   if (depth > kMaxDumpDepth) {
     throw Error(ErrorCode::invalid_argument, "JSON nested deeper than " + std::to_string(kMaxDumpDepth));
@@ -116,14 +124,9 @@ void dump(const json& value, std::string& out, size_t depth) {
       append_json_escaped(out, value.get_ref<const std::string&>());
       out += '"';
       break;
-    case json::value_t::binary: {
-      const auto& digits = value.get_binary();
-      if (!digits.has_subtype() || digits.subtype() != kBigIntegerSubtype) {
-        throw Error(ErrorCode::invalid_argument, "JSON holds binary data");
-      }
-      out.append(digits.begin(), digits.end());
+    case json::value_t::binary:
+      out += big_integer(value);
       break;
-    }
     case json::value_t::array: {
       out += '[';
       const char* separator = "";

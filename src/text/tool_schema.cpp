@@ -206,13 +206,16 @@ std::optional<std::string> number_json(std::string_view text, bool whole_only) {
   const auto decimal = parse_decimal(text);
   if (!decimal) return std::nullopt;
   if (whole_only) return whole_number(*decimal);
-  std::string number(text);
-  if (!decimal->is_json) {
+  std::string number;
+  if (decimal->is_json) {
+    number = text;
+  } else {
     const size_t zeros = std::min(decimal->whole.find_first_not_of('0'), decimal->whole.size());
-    number = decimal->negative ? "-" : "";
-    number += zeros == decimal->whole.size() ? "0" : decimal->whole.substr(zeros);
-    if (!decimal->fraction.empty()) number += "." + std::string(decimal->fraction);
-    if (!decimal->exponent.empty()) number += "e" + std::string(decimal->exponent);
+    if (decimal->negative) number.push_back('-');
+    if (zeros == decimal->whole.size()) number.push_back('0');
+    number.append(decimal->whole.substr(zeros));
+    if (!decimal->fraction.empty()) number.append(1, '.').append(decimal->fraction);
+    if (!decimal->exponent.empty()) number.append(1, 'e').append(decimal->exponent);
   }
   try {
     parse_json(number);  // refuses a number beyond the range of a double

@@ -37,8 +37,8 @@ class Logits(unittest.TestCase):
         self.assertEqual(t["logits"][0], [40, 8192])
         self.assertEqual(list(t["input_ids"][1]), self.all_ids[:40])
         golden = self.golden["logits"][1][:40 * 8192]
-        # Two float32 computations in different order. The bound is 2000 roundings (2^-24) of the largest logit's size (20):
-        # over a hundred times below the difference that a wrong token makes (next line).
+        # Two float32 computations in different order. The bound is 2000 roundings (2^-24) of the largest logit's size
+        # (20): over a hundred times below the difference that a wrong token makes (next line).
         self.assertLess(max_difference(t["logits"][1], golden), 2000 * 2**-24 * 20)
         self.assertGreater(max_difference(t["logits"][1][8192:], golden), 0.5)
 
@@ -105,7 +105,8 @@ class Eval(unittest.TestCase):
         other.write_bytes(b"X" + self.text.read_bytes()[1:])
         golden = GOLDEN / "golden.safetensors"
         fails(self, 1, ["--reference"], "eval", "tiny", "--text", other, "--reference", golden, "--context", "4096")
-        fails(self, 1, ["--reference", "100"], "eval", "tiny", "--text", self.text, "--reference", golden, "--context", "100")
+        fails(self, 1, ["--reference", "100"], "eval", "tiny", "--text", self.text, "--reference", golden,
+              "--context", "100")
         fails(self, 1, ["logits"], "eval", "tiny", "--text", self.text, "--reference",
               ROOT / "models" / "tiny" / "model.safetensors")
         short = self.folder / "short.txt"

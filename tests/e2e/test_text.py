@@ -15,7 +15,8 @@ class Text(unittest.TestCase):
         self.folder = Path(folder.name)
 
     def test_standard_input_is_taken_byte_for_byte(self):
-        for text in [b"plain", b"two lines\r\n\n", b"\xff\xfe\x00 not UTF-8 \xc3", "é😀 한글".encode(), b"", b"\n" * 5]:
+        for text in [b"plain", b"two lines\r\n\n", b"\xff\xfe\x00 not UTF-8 \xc3", "é😀 한글".encode(), b"",
+                     b"\n" * 5]:
             ids = ok(self, "tokenize", "tiny", stdin=text).out
             self.assertIsInstance(json.loads(ids), list)
             self.assertEqual(ok(self, "detokenize", "tiny", stdin=ids).out_bytes, text)
@@ -53,7 +54,8 @@ class Text(unittest.TestCase):
 
     def test_template_renders_exactly_and_gives_the_ids_of_what_it_renders(self):
         body = {"messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}]}
-        expected = "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n<think>\n"
+        expected = "<|im_start|>system\nBe brief.<|im_end|>\n" \
+                   "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n<think>\n"
         file = self.folder / "request.json"
         file.write_text(json.dumps(body))
         self.assertEqual(ok(self, "template", "tiny", "--messages", file).out, expected)

@@ -77,7 +77,8 @@ class Usage(unittest.TestCase):
                     (["nosuch"], ["run", "nosuch", "x"]),
                     ([str(empty)], ["run", empty, "x"]),
                     ([str(empty)], ["tokenize", empty, "x"]),
-                    (["--ids", "/nonexistent", "no such file"], ["logits", "tiny", "--ids", "/nonexistent", "--out", "x"]),
+                    (["--ids", "/nonexistent", "no such file"],
+                     ["logits", "tiny", "--ids", "/nonexistent", "--out", "x"]),
                     (["--ids", folder], ["logits", "tiny", "--ids", folder, "--out", "x"]),
                     (["--text", "/nonexistent"], ["eval", "tiny", "--text", "/nonexistent"]),
                     (["--messages", "/nonexistent"], ["template", "tiny", "--messages", "/nonexistent"]),
@@ -93,8 +94,8 @@ class Usage(unittest.TestCase):
             ]:
                 with self.subTest(args=args):
                     fails(self, 1, words, *args)
-            for text, words in [("[1, 9999]", ["9999", "position 1"]), ("{}", ["--ids", "JSON list"]), ("[]", ["empty"]),
-                                ("[1, \"a\"]", ["element 1"])]:
+            for text, words in [("[1, 9999]", ["9999", "position 1"]), ("{}", ["--ids", "JSON list"]),
+                                ("[]", ["empty"]), ("[1, \"a\"]", ["element 1"])]:
                 ids.write_text(text)
                 fails(self, 1, words, "logits", "tiny", "--ids", ids, "--out", Path(folder) / "out.safetensors")
                 self.assertEqual(sorted(p.name for p in Path(folder).iterdir()), ["empty", "ids.json"])
@@ -134,7 +135,8 @@ class Usage(unittest.TestCase):
     def test_later_flags_win_and_values_may_look_like_anything(self):
         self.assertEqual(ok(self, "tokenize", "tiny", "--threads", "1", "--threads", "2", "x").out,
                          ok(self, "tokenize", "tiny", "x").out)
-        for text in ["[a,b]", "{}", "[]", "", " ", "a=b", "%%", "-", "\"quoted\"", "'", "--temp", "-x", "--", "\\n", "a\nb"]:
+        for text in ["[a,b]", "{}", "[]", "", " ", "a=b", "%%", "-", "\"quoted\"", "'", "--temp", "-x", "--",
+                     "\\n", "a\nb"]:
             with self.subTest(text=text):
                 ids = ok(self, "tokenize", "tiny", "--", text).out
                 self.assertEqual(ok(self, "detokenize", "tiny", stdin=ids).out, text)

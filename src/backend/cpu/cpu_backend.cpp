@@ -28,6 +28,7 @@ CpuBackend::CpuBackend(const Weights& weights, const BackendOptions& options)
       max_rows_(options.chunk > 0 ? options.chunk : kDefaultChunk),
       prefill_(compile(weights, plan::Phase::prefill, options)),
       decode_(compile(weights, plan::Phase::decode, options)),
+      populate_(weights),
       pool_(options.threads > 0 ? options.threads : default_thread_count()),
       scratch_memory_(std::size_t(pool_.threads()) * ops::kCpuScratchBytes) {
   for (int t = 0; t < pool_.threads(); ++t)

@@ -7,6 +7,7 @@
 #include "backend/backend.h"
 #include "backend/cpu/aligned_memory.h"
 #include "backend/cpu/bound_op.h"
+#include "backend/cpu/populate.h"
 #include "base/thread_pool.h"
 #include "plan/liveness.h"
 
@@ -22,6 +23,8 @@ class CpuBackend final : public Backend {
   std::int64_t scratch_bytes() const override;
   void run(plan::Phase phase, std::span<Segment> segments, float* logits, const LayerHook& hook = {}) override;
 
+  MachineLimits measure_limits() override;  // limits.cpp
+
   const ops::CpuKernels& kernels() const { return kernels_; }
   ThreadPool& pool() { return pool_; }
 
@@ -36,6 +39,7 @@ class CpuBackend final : public Backend {
   StateLayout layout_;
   int max_rows_;
   plan::Plan prefill_, decode_;
+  Populate populate_;
   ThreadPool pool_;
   AlignedMemory scratch_memory_, arena_, partial_;  // grown to the largest pass
   std::vector<std::int32_t> finished_;               // zero between passes

@@ -11,7 +11,8 @@
 
 namespace lily::ops::LILY_ISA {
 
-constexpr int kOutTokens = 4096;  // their sums of kBlockRows columns take 1 MB of scratch
+constexpr int kOutBlocks = 2;     // blocks of columns in a unit of expert_out: h is read once for all of them
+constexpr int kOutTokens = 4096;  // their sums of kOutBlocks·kBlockRows columns take 2 MB of scratch
 
 struct ExpertUnit {
   std::int64_t expert;
@@ -50,13 +51,22 @@ static ExpertUnit expert_unit(bool decode, const std::int32_t* groups, std::int6
   return u;
 }
 
-// f(m, pairs, input rows) for the unit's pairs, kBlockTokens at a time.
+// f(m, input rows, whether they are the unit's last) for the unit's pairs, kBlockTokens at a time.
 template <class F>
 LILY_SIMD void for_pair_blocks(const ExpertUnit& u, const std::int32_t* pairs, InputRows in, F f) {
   for (std::int32_t p = u.first; p < u.end; p += kBlockTokens) {
     in.pairs = pairs + p;
-    f(u.end - p < kBlockTokens ? u.end - p : kBlockTokens, in);
+    f(u.end - p <= kBlockTokens ? u.end - p : kBlockTokens, in, u.end - p <= kBlockTokens);
   }
+}
+
+// What a matrix of the stack is asked for after unit `unit`: the block of the next unit below `end` that has rows to do.
+static ExpertUnit next_unit(bool decode, const std::int32_t* groups, const Matrix& w, std::int64_t unit, std::int64_t end) {
+  for (++unit; unit < end; ++unit) {
+    const ExpertUnit u = expert_unit(decode, groups, w.count, w.rows, unit);
+    if (u.first < u.end) return u;
+  }
+  return {};
 }
 
 std::int64_t expert_linear_units(const ExpertLinearArgs& a) {
@@ -70,8 +80,11 @@ void expert_linear_run(const ExpertLinearArgs& a, std::int64_t begin, std::int64
   float* out = arena.take<float>(kBlockTokens * kBlockRows);
   for (std::int64_t unit = begin; unit < end; ++unit) {
     const ExpertUnit u = expert_unit(a.decode, a.groups, a.w.count, a.w.rows, unit);
-    for_pair_blocks(u, pairs, rows, [&](int m, const InputRows& in) __attribute__((always_inline)) {
-      product_block(a.w.at(u.expert), u.r0, u.n, in, m, a.decode, out, arena);
+    if (u.first == u.end) continue;
+    const ExpertUnit next = next_unit(a.decode, a.groups, a.w, unit, end);
+    const Matrix next_w = a.w.at(next.expert);
+    for_pair_blocks(u, pairs, rows, [&](int m, const InputRows& in, bool last) __attribute__((always_inline)) {
+      product_block(a.w.at(u.expert), u.r0, u.n, in, m, a.decode, {&next_w, next.r0, last ? next.n : 0}, out, arena);
       for (int i = 0; i < m; ++i)
         for (int j = 0; j < u.n; ++j) a.y[in.pairs[i] * a.w.rows + u.r0 + j] = out[i * kBlockRows + j];
     });
@@ -90,9 +103,12 @@ void expert_in_run(const ExpertInArgs& a, std::int64_t begin, std::int64_t end, 
   float* up = arena.take<float>(kBlockTokens * kBlockRows);
   for (std::int64_t unit = begin; unit < end; ++unit) {
     const ExpertUnit u = expert_unit(a.decode, a.groups, a.gate.count, a.gate.rows, unit);
-    for_pair_blocks(u, pairs, rows, [&](int m, const InputRows& in) __attribute__((always_inline)) {
-      product_block(a.gate.at(u.expert), u.r0, u.n, in, m, a.decode, gate, arena);
-      product_block(a.up.at(u.expert), u.r0, u.n, in, m, a.decode, up, arena);
+    if (u.first == u.end) continue;
+    const ExpertUnit next = next_unit(a.decode, a.groups, a.gate, unit, end);
+    const Matrix w_gate = a.gate.at(u.expert), w_up = a.up.at(u.expert), next_gate = a.gate.at(next.expert);
+    for_pair_blocks(u, pairs, rows, [&](int m, const InputRows& in, bool last) __attribute__((always_inline)) {
+      product_block(w_gate, u.r0, u.n, in, m, a.decode, {&w_up, u.r0, u.n}, gate, arena);
+      product_block(w_up, u.r0, u.n, in, m, a.decode, {&next_gate, next.r0, last ? next.n : 0}, up, arena);
       for (int i = 0; i < m; ++i) {
         float* h = a.h + in.pairs[i] * a.gate.rows + u.r0;
         for (int j = 0; j < u.n; j += kLanes) {
@@ -104,7 +120,8 @@ void expert_in_run(const ExpertInArgs& a, std::int64_t begin, std::int64_t end, 
   }
 }
 
-static std::int64_t out_block(const ExpertOutArgs& a) { return a.decode ? kGemvBlock : kBlockRows; }
+constexpr std::int64_t kOutCols = kOutBlocks * kBlockRows;
+static std::int64_t out_block(const ExpertOutArgs& a) { return a.decode ? std::int64_t(kGemvBlock) : kOutCols; }
 
 std::int64_t expert_out_units(const ExpertOutArgs& a) {
   return div_up(a.rows, kOutTokens) * div_up(a.down.rows, out_block(a));
@@ -120,7 +137,7 @@ static std::int32_t first_pair_of(const std::int32_t* pairs, std::int32_t from, 
   return from;
 }
 
-// sums[token − t0][kBlockRows] += weight·(down·h) of every pair of tokens t0 … t0 + tokens, experts ascending.
+// sums[token − t0][kOutCols] += weight·(down·h) of every pair of tokens t0 … t0 + tokens, experts ascending.
 static void add_experts(const ExpertOutArgs& a, std::int64_t t0, int tokens, std::int64_t r0, int n, float* sums, Arena arena) {
   const std::int32_t* pairs = a.groups + a.down.count + 1;
   const InputRows rows = {a.activations, a.h, a.q, a.layout, a.down.cols, 0, nullptr, 1};
@@ -132,12 +149,21 @@ static void add_experts(const ExpertOutArgs& a, std::int64_t t0, int tokens, std
       u.first = first_pair_of(pairs, u.first, u.end, t0, a.k);
       u.end = first_pair_of(pairs, u.first, u.end, t0 + tokens, a.k);
     }
-    for_pair_blocks(u, pairs, rows, [&](int m, const InputRows& in) __attribute__((always_inline)) {
-      product_block(a.down.at(e), r0, n, in, m, a.decode, out, arena);
-      for (int i = 0; i < m; ++i) {
-        const F32 p = set1(a.weight[in.pairs[i]]);
-        float* s = sums + (in.pairs[i] / a.k - t0) * kBlockRows;
-        for (int j = 0; j < n; j += kLanes) store(s + j, load(s + j) + p * load(out + i * kBlockRows + j));
+    if (u.first == u.end) continue;
+    std::int64_t after = e + 1;
+    while (after < a.down.count && a.groups[after] == a.groups[after + 1]) ++after;
+    const Matrix w = a.down.at(e), next_w = a.down.at(after < a.down.count ? after : e);
+    for_pair_blocks(u, pairs, rows, [&](int m, const InputRows& in, bool last) __attribute__((always_inline)) {
+      for (int c = 0; c < n; c += kBlockRows) {
+        const int cols = n - c < kBlockRows ? n - c : kBlockRows, left = n - c - cols;
+        NextRows next = {&w, r0 + c + cols, left < kBlockRows ? left : kBlockRows};
+        if (left == 0) next = {&next_w, r0, last && after < a.down.count ? (n < kBlockRows ? n : kBlockRows) : 0};
+        product_block(w, r0 + c, cols, in, m, a.decode, next, out, arena);
+        for (int i = 0; i < m; ++i) {
+          const F32 p = set1(a.weight[in.pairs[i]]);
+          float* s = sums + (in.pairs[i] / a.k - t0) * kOutCols + c;
+          for (int j = 0; j < cols; j += kLanes) store(s + j, load(s + j) + p * load(out + i * kBlockRows + j));
+        }
       }
     });
   }
@@ -146,19 +172,19 @@ static void add_experts(const ExpertOutArgs& a, std::int64_t t0, int tokens, std
 void expert_out_run(const ExpertOutArgs& a, std::int64_t begin, std::int64_t end, CpuScratch& scratch) {
   const std::int64_t block = out_block(a), blocks = div_up(a.down.rows, block);
   Arena arena = {scratch.data};
-  float* sums = arena.take<float>(std::int64_t(kOutTokens) * kBlockRows);
+  float* sums = arena.take<float>(kOutTokens * kOutCols);
   for (std::int64_t unit = begin; unit < end; ++unit) {
     const std::int64_t r0 = unit % blocks * block, t0 = unit / blocks * kOutTokens;
     const int n = int(a.down.rows - r0 < block ? a.down.rows - r0 : block);
     const int tokens = int(a.rows - t0 < kOutTokens ? a.rows - t0 : std::int64_t(kOutTokens));
-    memset(sums, 0, std::size_t(tokens) * kBlockRows * sizeof(float));
+    memset(sums, 0, std::size_t(tokens) * kOutCols * sizeof(float));
     add_experts(a, t0, tokens, r0, n, sums, arena);
     for (int t = 0; t < tokens; ++t) {
       const std::int64_t at = (t0 + t) * a.down.rows + r0;
       const F32 gate = sigmoid(set1(a.shared_gate[t0 + t]));
       for (int j = 0; j < n; j += kLanes) {
         const int lanes = n - j < kLanes ? n - j : int(kLanes);
-        const F32 sum = load(sums + t * kBlockRows + j) + gate * load_part(a.shared + at + j, lanes);
+        const F32 sum = load(sums + t * kOutCols + j) + gate * load_part(a.shared + at + j, lanes);
         store_part(a.residual + at + j, load_part(a.residual + at + j, lanes) + sum, lanes);
       }
     }

@@ -62,7 +62,9 @@ void linear_run(const LinearArgs& a, std::int64_t begin, std::int64_t end, CpuSc
     in.first = u / blocks * kBlockTokens;
     const int m = int(a.rows - in.first < kBlockTokens ? a.rows - in.first : std::int64_t(kBlockTokens));
     const int n = int(a.w.rows - r0 < kBlockRows ? a.w.rows - r0 : std::int64_t(kBlockRows));
-    product_block(a.w, r0, n, in, m, false, out, arena);
+    const std::int64_t left = a.w.rows - r0 - n;
+    const int next = u + 1 == end ? 0 : int(left < kBlockRows ? left : std::int64_t(kBlockRows));
+    product_block(a.w, r0, n, in, m, false, {&a.w, r0 + n, next}, out, arena);
     write_block(a, out, in.first, m, r0, n);
   }
 }

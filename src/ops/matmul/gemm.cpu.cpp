@@ -35,6 +35,13 @@ struct TileInput {
   std::int64_t scales;  // … to its scales from column k on
   const float* sums;
 };
+// Cache lines to ask for while multiplying, `rate` for every 32 columns: evenly, since a core has few requests under way at a
+// time and waits when they are all taken. The last line of the list is asked for again and again.
+struct Ahead {
+  const std::byte* const* line;
+  const std::byte* const* last;
+  int rate;
+};
 
 // The exact sums of 32 columns: 2 vectors of weight rows × T input rows.
 template <bool kWide, int kTerms, int T>
@@ -60,7 +67,8 @@ LILY_SIMD void tile_dots(const std::uint8_t* codes, const TileInput& x, std::int
 
 // out[t·kBlockRows + lane] over a panel's columns; `first`: out begins at zero. A weight group has `parts` times 32 columns.
 template <bool kWide, int kTerms, int T>
-static void gemm_tile(const Panel& w, const TileInput& x, int groups, int parts, bool first, float* out) {
+static void gemm_tile(const Panel& w, const TileInput& x, int groups, int parts, bool first, Ahead* ahead, float* out) {
+  const std::byte* const* line = ahead->line;
   const std::uint8_t* codes = w.codes;
   std::int64_t at = 0;
   int part = 0;
@@ -69,6 +77,7 @@ static void gemm_tile(const Panel& w, const TileInput& x, int groups, int parts,
 #pragma GCC unroll 6
     for (int t = 0; t < T; ++t) sum[t][0] = sum[t][1] = zero();
     for (int p = 0; p < parts; ++p, ++part, at += kQuantGroup / 2, codes += kDotSteps * 2 * kByteLanes) {
+      for (int i = 0; i < ahead->rate; ++i, line += line < ahead->last) __builtin_prefetch(*line, 0, 2);
       Dot<kWide> dot[T][2];
       tile_dots<kWide, kTerms, T>(codes, x, at, dot);
 #pragma GCC unroll 6
@@ -89,18 +98,20 @@ static void gemm_tile(const Panel& w, const TileInput& x, int groups, int parts,
       store(y + kLanes, fma(load(biases + kLanes), s, fma(sum[t][1], load(scales + kLanes), y1)));
     }
   }
+  ahead->line = line;
 }
 
 template <bool kWide, int kTerms>
-LILY_SIMD void gemm_tile_any(int tokens, const Panel& w, const TileInput& x, int groups, int parts, bool first, float* out) {
+LILY_SIMD void gemm_tile_any(int tokens, const Panel& w, const TileInput& x, int groups, int parts, bool first,
+                             Ahead* ahead, float* out) {
   switch (tokens) {
-    case 1: gemm_tile<kWide, kTerms, 1>(w, x, groups, parts, first, out); break;
-    case 2: gemm_tile<kWide, kTerms, 2>(w, x, groups, parts, first, out); break;
-    case 3: gemm_tile<kWide, kTerms, 3>(w, x, groups, parts, first, out); break;
+    case 1: gemm_tile<kWide, kTerms, 1>(w, x, groups, parts, first, ahead, out); break;
+    case 2: gemm_tile<kWide, kTerms, 2>(w, x, groups, parts, first, ahead, out); break;
+    case 3: gemm_tile<kWide, kTerms, 3>(w, x, groups, parts, first, ahead, out); break;
 #if !defined(__AVX2__) || defined(__AVX512F__)
-    case 4: gemm_tile<kWide, kTerms, 4>(w, x, groups, parts, first, out); break;
-    case 5: gemm_tile<kWide, kTerms, 5>(w, x, groups, parts, first, out); break;
-    default: gemm_tile<kWide, kTerms, 6>(w, x, groups, parts, first, out); break;
+    case 4: gemm_tile<kWide, kTerms, 4>(w, x, groups, parts, first, ahead, out); break;
+    case 5: gemm_tile<kWide, kTerms, 5>(w, x, groups, parts, first, ahead, out); break;
+    default: gemm_tile<kWide, kTerms, 6>(w, x, groups, parts, first, ahead, out); break;
 #endif
   }
 }
@@ -192,33 +203,53 @@ LILY_SIMD void group_sums(const float* sums, int groups, int parts, float* out) 
   }
 }
 
+// Lists the cache lines of rows at columns k … of w, and with their first columns those of their scales and biases.
+static int list_lines(const Matrix& w, std::int64_t r0, int n, std::int64_t k, const std::byte** lines) {
+  const std::int64_t cols = w.cols - k < kPanelCols ? w.cols - k : std::int64_t(kPanelCols), bytes = cols * w.bits / 8;
+  const std::byte* p = w.data + r0 * w.row_bytes + k * w.bits / 8;
+  int count = 0;
+  for (int r = 0; r < n; ++r, p += w.row_bytes)
+    for (std::int64_t i = 0; i < bytes; i += 64) lines[count++] = p + i;
+  if (k > 0) return count;
+  for (std::int64_t i = 0; i < n * w.scale_row_bytes; i += 64) {  // rows follow one another
+    lines[count++] = w.scales + r0 * w.scale_row_bytes + i;
+    lines[count++] = w.biases + r0 * w.scale_row_bytes + i;
+  }
+  return count;
+}
+
 template <bool kWide, int kTerms>
 static void gemm_panels(const std::uint8_t* codes, int panels, const float* scales, const float* biases,
                         const std::byte* const* rows, const InputRows& in, std::int64_t k, int cols, int group,
-                        std::int64_t scale_at, const float* x_sums, int m, float* out) {
+                        std::int64_t scale_at, const float* x_sums, int m, Ahead ahead, int lines, float* out) {
   const int parts = group / kQuantGroup, tiles = (m + kTileTokens - 1) / kTileTokens;
-  for (int i = 0, t0 = 0; i < tiles; ++i) {
-    const int tokens = (m - t0 + tiles - i - 1) / (tiles - i);  // tiles of nearly equal height
-    TileInput x;
-    for (int t = 0; t < tokens; ++t) x.even[t] = rows[t0 + t] + k / 2;
-    x.odd = in.layout.width / 2;
-    x.term = in.layout.width;
-    x.scales = scale_at + k / kQuantGroup * 4 - k / 2;
-    x.sums = x_sums + t0 * kParts;
-    for (int p = 0; p < panels; ++p) {
-      const Panel w = {codes + p * kPanelBytes, scales + p * kPanelRows, biases + p * kPanelRows};
-      gemm_tile_any<kWide, kTerms>(tokens, w, x, cols / group, parts, k == 0, out + t0 * kBlockRows + p * kPanelRows);
+  const int steps = tiles * panels * (cols / kQuantGroup);
+  ahead.rate = (lines + steps - 1) / steps;
+  TileInput x;
+  x.odd = in.layout.width / 2;
+  x.term = in.layout.width;
+  x.scales = scale_at + k / kQuantGroup * 4 - k / 2;
+  for (int p = 0; p < panels; ++p) {
+    const Panel w = {codes + p * kPanelBytes, scales + p * kPanelRows, biases + p * kPanelRows};
+    for (int i = 0, t0 = 0; i < tiles; ++i) {
+      const int tokens = (m - t0 + tiles - i - 1) / (tiles - i);  // tiles of nearly equal height
+      for (int t = 0; t < tokens; ++t) x.even[t] = rows[t0 + t] + k / 2;
+      x.sums = x_sums + t0 * kParts;
+      gemm_tile_any<kWide, kTerms>(tokens, w, x, cols / group, parts, k == 0, &ahead,
+                                   out + t0 * kBlockRows + p * kPanelRows);
+      t0 += tokens;
     }
-    t0 += tokens;
   }
 }
 
-void gemm_block(const Matrix& w, std::int64_t r0, int n, const InputRows& in, int m, float* out, Arena arena) {
+void gemm_block(const Matrix& w, std::int64_t r0, int n, const InputRows& in, int m, const NextRows& next, float* out,
+                Arena arena) {
   auto* codes = arena.take<std::uint8_t>(kBlockRows * kPanelCols);
   float* scales = arena.take<float>(kParts * kBlockRows);
   float* biases = arena.take<float>(kParts * kBlockRows);
   float* x_sums = arena.take<float>(kBlockTokens * kParts);
   auto** rows = arena.take<const std::byte*>(kBlockTokens);
+  auto** lines = arena.take<const std::byte*>(kBlockRows * (kPanelCols / 64 + 2) + 2 * w.scale_row_bytes);
   for (int i = 0; i < m; ++i) rows[i] = quantized_row(in, i);
   const bool two = two_terms(in), wide = w.bits > 4;
   const std::int64_t scale_at = in.layout.scale_offset(), sum_at = in.layout.sum_offset(two ? 2 : 1), end = r0 + n;
@@ -242,15 +273,20 @@ void gemm_block(const Matrix& w, std::int64_t r0, int n, const InputRows& in, in
     }
     const auto run = wide ? (two ? gemm_panels<true, 2> : gemm_panels<true, 1>)
                           : (two ? gemm_panels<false, 2> : gemm_panels<false, 1>);
-    run(codes, panels, scales, biases, rows, in, k, cols, group, scale_at, x_sums, m, out);
+    int count = 0;
+    if (k + cols < w.cols) count = list_lines(w, r0, n, k + cols, lines);
+    else if (next.n > 0) count = list_lines(*next.w, next.r0, next.n, 0, lines);
+    const Ahead ahead = {lines, lines + (count > 0 ? count - 1 : 0), 0};
+    run(codes, panels, scales, biases, rows, in, k, cols, group, scale_at, x_sums, m, ahead, count, out);
   }
 }
 
-void product_block(const Matrix& w, std::int64_t r0, int n, const InputRows& in, int m, bool decode, float* out, Arena arena) {
+void product_block(const Matrix& w, std::int64_t r0, int n, const InputRows& in, int m, bool decode, const NextRows& next,
+                   float* out, Arena arena) {
   if (in.activations == plan::Activations::f32) {
     dense_block(w, r0, n, in, m, out, arena);
   } else if (!decode) {
-    gemm_block(w, r0, n, in, m, out, arena);
+    gemm_block(w, r0, n, in, m, next, out, arena);
   } else {
     for (int i = 0; i < m; i += kGemvRows) {
       InputRows part = in;

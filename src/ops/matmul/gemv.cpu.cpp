@@ -50,6 +50,10 @@ void gemv_prepare(const InputRows& in, int m, std::int64_t cols, std::int64_t gr
   }
 }
 
+// Rows lie one behind the other, and the processor's own prefetcher follows one ascending stream a page: asking for lines in the
+// order of memory, far enough ahead to cover the memory's latency, is what keeps it going; N rows read side by side stop it.
+enum : int { kAhead = 4096 };
+
 // N weight rows as a tile reads them.
 template <int N>
 struct WeightRows {
@@ -57,7 +61,7 @@ struct WeightRows {
   const std::byte* odd[N];      // odd columns, one a byte
   const float* scales[N];       // nibbles: one a group of 64; bytes: one a lane
   const float* biases[N];       // one a group
-  std::int64_t ahead;           // bytes from a row to the row that is read N rows later
+  std::int64_t ahead;           // how far ahead of the first row lines are asked for, in the order of memory
 };
 
 template <bool kNibbles, int kTerms, int R, int N>
@@ -117,7 +121,7 @@ static void gemv_tile(const WeightRows<N>& w, const GemvInput& in, float* out) {
   for (; at + kByteLanes <= half; at += kByteLanes) {
     if (kNibbles)
 #pragma GCC unroll 4
-      for (int n = 0; n < N; ++n) __builtin_prefetch(w.codes[n] + at + w.ahead);
+      for (int n = 0; n < N; ++n) __builtin_prefetch(w.codes[0] + (at * N + n * kByteLanes) + w.ahead);
     gemv_step<kNibbles, kTerms, R, N>(w, in, at, 0, acc);
   }
   if (at < half) gemv_step<kNibbles, kTerms, R, N>(w, in, at, int(half - at), acc);
@@ -155,7 +159,7 @@ static void gemv_rows(const Matrix& w, std::int64_t r0, int n, const GemvInput& 
   }
   for (int r = 0; r < n; r += N) {
     WeightRows<N> rows;
-    rows.ahead = N * w.row_bytes;
+    rows.ahead = kAhead > N * w.row_bytes ? std::int64_t(kAhead) : N * w.row_bytes;
     for (int i = 0; i < N; ++i) {
       const std::int64_t row = r0 + (r + i < n ? r + i : n - 1);  // a short tile repeats the last row
       load_floats(w.scales + row * w.scale_row_bytes, w.scale_type, count, scales + i * groups);

@@ -50,12 +50,21 @@ LILY_SIMD const std::byte* quantized_row(const InputRows& in, int i) {
 }
 LILY_SIMD bool two_terms(const InputRows& in) { return in.activations == plan::Activations::int16; }
 
+/// Rows that the caller will ask for next (of one matrix, n 0: unknown): gemm has them brought closer while it multiplies.
+struct NextRows {
+  const Matrix* w;
+  std::int64_t r0;
+  int n;
+};
+
 /// out[i·kBlockRows + o] = w[r0 + o]·row i, for o < n ≤ kBlockRows and i < m ≤ kBlockTokens. Needs no gemv_prepare.
 /// Lanes o ≥ n of a row of out are scratch.
-void product_block(const Matrix& w, std::int64_t r0, int n, const InputRows& in, int m, bool decode, float* out, Arena arena);
+void product_block(const Matrix& w, std::int64_t r0, int n, const InputRows& in, int m, bool decode, const NextRows& next,
+                   float* out, Arena arena);
 
 void dense_block(const Matrix& w, std::int64_t r0, int n, const InputRows& in, int m, float* out, Arena arena);
-void gemm_block(const Matrix& w, std::int64_t r0, int n, const InputRows& in, int m, float* out, Arena arena);
+void gemm_block(const Matrix& w, std::int64_t r0, int n, const InputRows& in, int m, const NextRows& next, float* out,
+                Arena arena);
 
 /// Input rows as gemv reads them; made once, used for any number of blocks of any matrix with the same columns and group.
 struct GemvInput {
