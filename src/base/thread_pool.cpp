@@ -19,6 +19,8 @@ inline void pause_cpu() {
 // How long a thread that waits stays awake: well above the usual gap at a barrier, well below a time slice.
 constexpr std::chrono::microseconds kSpin{100};
 
+constexpr std::uint32_t kOpen = 1, kInside = 2, kInsideMask = 0xffe, kRun = 0x1000;
+
 std::int64_t batches(const ThreadPool::Task& t) { return (t.units + t.grain - 1) / t.grain; }
 
 // Runs batch `index` of the phase; false when there are not so many.
@@ -43,8 +45,8 @@ ThreadPool::ThreadPool(int threads) : threads_(threads < 1 ? 1 : threads) {
 
 ThreadPool::~ThreadPool() {
   stop_.store(true, std::memory_order_release);
-  generation_.fetch_add(1, std::memory_order_seq_cst);
-  wake(generation_);
+  gate_.fetch_add(kRun, std::memory_order_seq_cst);
+  wake(gate_);
   for (std::thread& t : workers_) t.join();
 }
 
@@ -68,12 +70,18 @@ void ThreadPool::wake(std::atomic<std::uint32_t>& word) {
 }
 
 void ThreadPool::worker(int thread) {
-  std::uint32_t seen = 0;
+  std::uint32_t seen = 0;  // the last run that this worker took part in, or found closed
   while (true) {
-    wait_until(generation_, [&](std::uint32_t g) { return g != seen; });
-    ++seen;
+    wait_until(gate_, [&](std::uint32_t g) { return g / kRun != seen; });
     if (stop_.load(std::memory_order_acquire)) return;
+    std::uint32_t g = gate_.load(std::memory_order_acquire);
+    // Inside only while the run is on: after the gate has closed, its phases may be gone.
+    while ((g & kOpen) && !gate_.compare_exchange_weak(g, g + kInside, std::memory_order_acq_rel)) {
+    }
+    seen = g / kRun;
+    if (!(g & kOpen)) continue;
     run_phases(thread);
+    if (!(gate_.fetch_sub(kInside, std::memory_order_seq_cst) & kOpen)) wake(gate_);  // the caller waits for the last to leave
   }
 }
 
@@ -84,29 +92,29 @@ void ThreadPool::run(std::span<const Phase> phases) {
     states_size_ = phases.size();
   }
   for (std::size_t i = 0; i < phases.size(); ++i) {
+    std::int64_t total = 0;
+    for (const Task& task : phases[i]) total += batches(task);
     states_[i].next.store(0, std::memory_order_relaxed);
-    states_[i].arrived.store(0, std::memory_order_relaxed);
+    states_[i].left.store(std::uint32_t(total), std::memory_order_relaxed);
   }
   phases_ = phases;
-  generation_.fetch_add(1, std::memory_order_seq_cst);
-  wake(generation_);
+  gate_.fetch_add(kRun + kOpen, std::memory_order_seq_cst);
+  wake(gate_);
   run_phases(0);
+  gate_.fetch_sub(kOpen, std::memory_order_seq_cst);
+  wait_until(gate_, [](std::uint32_t g) { return (g & kInsideMask) == 0; });
 }
 
 void ThreadPool::run_phases(int thread) {
-  const std::size_t count = phases_.size();  // not ours to read after the last arrival
-  for (std::size_t i = 0; i < count; ++i) {
+  for (std::size_t i = 0; i < phases_.size(); ++i) {
     PhaseState& state = states_[i];
-    while (run_batch(phases_[i], state.next.fetch_add(1, std::memory_order_relaxed), thread)) {
-    }
-    // After its part of the last phase only the caller waits: the next run may begin as soon as everybody has arrived, and then
-    // nobody may still be looking at these counters.
-    const bool must_wait = thread == 0 || i + 1 < count;
-    const auto all = std::uint32_t(threads_);
-    if (state.arrived.fetch_add(1, std::memory_order_seq_cst) + 1 == all) {
-      wake(state.arrived);
-    } else if (must_wait) {
-      wait_until(state.arrived, [&](std::uint32_t n) { return n == all; });
+    std::uint32_t done = 0;
+    while (run_batch(phases_[i], state.next.fetch_add(1, std::memory_order_relaxed), thread)) ++done;
+    // Whoever goes on has seen left == 0 in acquire order, and with it everything that the phase wrote.
+    if (done > 0 && state.left.fetch_sub(done, std::memory_order_seq_cst) == done) {
+      wake(state.left);
+    } else {
+      wait_until(state.left, [](std::uint32_t left) { return left == 0; });
     }
   }
 }

@@ -1,7 +1,9 @@
-// Worker threads that run a list of phases with a barrier between them.
+// Worker threads that run a list of phases, one after another.
 //
-// A forward pass is hundreds of short phases (some under 10 µs), so workers stay awake during a run and meet at a barrier that
-// spins for a bounded time, then sleeps: a machine that is shared with others must not lose a time slice to a spin.
+// A forward pass is hundreds of short phases (some under 10 µs), so workers stay awake during a run. A phase has ended when all its
+// units are done, not when all workers have arrived: a worker that a busy machine does not schedule holds nobody up, the others
+// take its share and go on, and it catches up when it runs again. Whoever waits spins for a bounded time, then sleeps: a machine
+// that is shared with others must not lose a time slice to a spin.
 #pragma once
 
 #include <atomic>
@@ -40,8 +42,8 @@ class ThreadPool {
 
  private:
   struct alignas(64) PhaseState {
-    std::atomic<std::int64_t> next{0};  // next batch to hand out
-    std::atomic<std::uint32_t> arrived{0};  // workers that found nothing left
+    std::atomic<std::int64_t> next{0};   // next batch to hand out
+    std::atomic<std::uint32_t> left{0};  // batches not yet done; 0: the phase has ended
   };
   template <class Ready>
   void wait_until(const std::atomic<std::uint32_t>& word, Ready ready);
@@ -51,10 +53,13 @@ class ThreadPool {
 
   int threads_;
   std::vector<std::thread> workers_;
+  // Of the current run; a worker looks at them only while it is counted inside the gate.
   std::span<const Phase> phases_;
   std::unique_ptr<PhaseState[]> states_;
   std::size_t states_size_ = 0;
-  alignas(64) std::atomic<std::uint32_t> generation_{0};  // one more for each run; workers sleep on it
+  // The gate: bit 0 says that a run is on, bits 1 … 11 count the workers inside, the rest counts the runs (it may wrap: a worker
+  // that misses a run is not missed). Workers sleep on it.
+  alignas(64) std::atomic<std::uint32_t> gate_{0};
   std::atomic<int> sleepers_{0};  // of all words: a wake is a system call, and mostly nobody sleeps
   std::atomic<bool> stop_{false};
 };
