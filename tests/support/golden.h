@@ -41,6 +41,7 @@ struct Agreement {
 inline Agreement compare_logits(std::span<const float> truth, std::span<const float> other, int vocab) {
   const std::size_t n = truth.size() / std::size_t(vocab);
   Agreement a;
+  std::size_t same = 0;
   for (std::size_t i = 0; i < n; ++i) {
     const auto p = truth.subspan(i * std::size_t(vocab), std::size_t(vocab)), q = other.subspan(i * std::size_t(vocab), std::size_t(vocab));
     const double lp = log_sum_exp(p), lq = log_sum_exp(q);
@@ -48,8 +49,9 @@ inline Agreement compare_logits(std::span<const float> truth, std::span<const fl
     for (int v = 0; v < vocab; ++v) kl += std::exp(p[std::size_t(v)] - lp) * ((p[std::size_t(v)] - lp) - (q[std::size_t(v)] - lq));
     a.mean_kl += kl / double(n);
     a.max_kl = std::max(a.max_kl, kl);
-    a.top1 += double(argmax(p) == argmax(q)) / double(n);
+    same += argmax(p) == argmax(q);
   }
+  a.top1 = double(same) / double(n);
   return a;
 }
 
