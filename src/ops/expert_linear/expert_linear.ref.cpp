@@ -60,13 +60,14 @@ void expert_linear_ref(const ExpertLinearArgs& a) {
   for (std::int64_t e = 0; e < a.w.count; ++e) {
     if (a.groups[e] == a.groups[e + 1]) continue;
     const Matrix m = a.w.at(e);
+    const std::span<const std::int32_t> group(pairs + a.groups[e], pairs + a.groups[e + 1]);
+    std::vector<const float*> row;
+    for (std::int32_t pair : group) row.push_back(x.data() + std::int64_t(a.x_per_pair ? pair : pair / a.k) * m.cols);
+    std::vector<float> dots(group.size());
     for (std::int64_t o = 0; o < m.rows; ++o) {
       dequantize_row(m, o, w.data());
-      for (std::int32_t i = a.groups[e]; i < a.groups[e + 1]; ++i) {
-        const std::int32_t pair = pairs[i];
-        const std::int64_t row = a.x_per_pair ? pair : pair / a.k;
-        a.y[std::int64_t(pair) * m.rows + o] = dot_ref(w.data(), x.data() + row * m.cols, m.cols);
-      }
+      dots_ref(w.data(), row, m.cols, dots.data());
+      for (std::size_t i = 0; i < group.size(); ++i) a.y[std::int64_t(group[i]) * m.rows + o] = dots[i];
     }
   }
 }

@@ -1,14 +1,15 @@
 // The reference matrix product: a weight row dequantised to float32, float32 sums over 4 interleaved lanes.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "ops/quantize_rows/dequantize.h"
 
 namespace lily::ops {
 
-/// Σ a[i]·b[i] by fused multiply-adds into 4 running float32 sums, which are added pairwise at the end.
-float dot_ref(const float* a, const float* b, std::int64_t n);
+/// out[r] = Σ w[i]·x[r][i] over n, by fused multiply-adds into 4 running float32 sums, which are added pairwise at the end.
+void dots_ref(const float* w, std::span<const float* const> x, std::int64_t n, float* out);
 
 /// Rows of a product's input as float32: the rows themselves, or what quantised ones stand for.
 inline std::vector<float> rows_ref(plan::Activations activations, const float* x, const std::byte* q, const QuantLayout& layout,

@@ -20,13 +20,15 @@ LinearArgs bind_linear(const plan::Op& op, const Pass& pass) {
 
 void linear_ref(const LinearArgs& a) {
   const std::vector<float> x = rows_ref(a.activations, a.x, a.q, a.layout, a.rows, a.w.cols);
-  std::vector<float> w(std::size_t(a.w.cols));
+  std::vector<float> w(std::size_t(a.w.cols)), dots(std::size_t(a.rows));
+  std::vector<const float*> row(std::size_t(a.rows));
+  for (std::int64_t r = 0; r < a.rows; ++r) row[std::size_t(r)] = x.data() + r * a.w.cols;
   for (std::int64_t o = 0; o < a.w.rows; ++o) {
     dequantize_row(a.w, o, w.data());
+    dots_ref(w.data(), row, a.w.cols, dots.data());
     for (std::int64_t r = 0; r < a.rows; ++r) {
-      const float dot = dot_ref(w.data(), x.data() + r * a.w.cols, a.w.cols);
-      float& y = a.y[r * a.w.rows + o];
-      y = a.residual ? a.residual[r * a.w.rows + o] + dot : dot;
+      const float dot = dots[std::size_t(r)];
+      a.y[r * a.w.rows + o] = a.residual ? a.residual[r * a.w.rows + o] + dot : dot;
     }
   }
 }
