@@ -56,7 +56,7 @@ class OpByOp {
       ops::run_reference(op, pass_);
       const Written expected = save(op);
       restore(op, before);
-      std::vector<float> partial(std::size_t(attention_room_floats(pass_)) + 16);
+      std::vector<float> partial(std::size_t(attention_room_floats(*pass_.shape, pass_.segments)) + 16);
       std::vector<std::int32_t> finished(std::size_t(rows() * pass_.shape->kv_heads), 0);
       BoundOp bound;
       bind_op(kernels, op, pass_, {partial.data(), finished.data()}, bound);
