@@ -9,9 +9,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr int kRepeats = 5;
-constexpr std::int64_t kSampleBytes = std::int64_t(768) << 20;  // of weights: beyond most caches
-constexpr std::int64_t kPieceBytes = std::int64_t(1) << 20;     // of one work unit
-constexpr std::int64_t kRounds = 20000;                         // of the dot-product loop: a few milliseconds
+constexpr std::int64_t kPieceBytes = std::int64_t(1) << 20;    // of one work unit
+constexpr std::int64_t kRoundBytes = std::int64_t(256) << 20;  // read in one round
+constexpr std::int64_t kRounds = 1000000;                        // of the dot-product loop: some milliseconds
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
@@ -20,19 +20,20 @@ struct Reading {
   std::vector<const std::byte*> pieces;
 };
 
-// Pieces of the experts' codes, which are most of a model, from the end of the network: what a pass reads last is likeliest to be
-// in memory.
+// Pieces of the experts' codes, which are most of a model, for all rounds, spread over the whole of it: like a decode step, a round
+// reads what no cache holds. A model too small for that is read again and again, from the cache where it fits one, as a decode
+// step does.
 std::vector<const std::byte*> sample(const Weights& weights) {
-  std::vector<const std::byte*> pieces;
-  for (int layer = weights.shape().layers - 1; layer >= 0; --layer)
+  std::vector<const std::byte*> all;
+  for (int layer = 0; layer < weights.shape().layers; ++layer)
     for (Role role : {Role::expert_gate_proj, Role::expert_up_proj, Role::expert_down_proj}) {
       const Matrix& m = weights.get({role, layer});
-      const std::int64_t bytes = m.count * m.stack_bytes;
-      for (std::int64_t at = 0; at + kPieceBytes <= bytes; at += kPieceBytes) {
-        if (std::int64_t(pieces.size()) * kPieceBytes >= kSampleBytes) return pieces;
-        pieces.push_back(m.data + at);
-      }
+      for (std::int64_t at = 0; at + kPieceBytes <= m.count * m.stack_bytes; at += kPieceBytes) all.push_back(m.data + at);
     }
+  const std::size_t wanted = std::size_t(kRepeats * kRoundBytes / kPieceBytes);
+  std::vector<const std::byte*> pieces;
+  for (std::size_t i = 0; i < wanted && !all.empty(); ++i)
+    pieces.push_back(all[(i * (all.size() / wanted + 1) * 7919 + i) % all.size()]);  // a prime stride: no round repeats another
   return pieces;
 }
 
@@ -46,8 +47,7 @@ void read_pieces(const void* context, std::int64_t begin, std::int64_t end, int)
 MachineLimits CpuBackend::measure_limits() {
   MachineLimits limits;
   const Reading reading{&kernels_.probe, sample(weights_)};
-  const ThreadPool::Task read{.units = std::int64_t(reading.pieces.size()), .grain = 4, .run = read_pieces, .context = &reading};
-  const ThreadPool::Phase read_phase{&read, 1};
+  const auto per_round = std::int64_t(reading.pieces.size()) / kRepeats;
   const ThreadPool::Task dots{.units = pool_.threads(),
                               .grain = 1,
                               .run = [](const void* context, std::int64_t begin, std::int64_t end, int) {
@@ -57,11 +57,13 @@ MachineLimits CpuBackend::measure_limits() {
   const ThreadPool::Phase dot_phase{&dots, 1};
   const double dot_ops = double(kernels_.probe.int8_ops(1)) * double(kRounds) * pool_.threads();
   for (int i = 0; i < kRepeats; ++i) {
+    const Reading round{reading.probe, {reading.pieces.begin() + i * per_round, reading.pieces.begin() + (i + 1) * per_round}};
+    const ThreadPool::Task read{.units = per_round, .grain = 1, .run = read_pieces, .context = &round};
+    const ThreadPool::Phase read_phase{&read, 1};
     auto start = Clock::now();
     pool_.run({&read_phase, 1});
-    // The first round brings the sample into memory.
-    if (i > 0 && read.units > 0)
-      limits.read_bytes_per_s = std::max(limits.read_bytes_per_s, double(read.units * kPieceBytes) / seconds_since(start));
+    if (per_round > 0)
+      limits.read_bytes_per_s = std::max(limits.read_bytes_per_s, double(per_round * kPieceBytes) / seconds_since(start));
     start = Clock::now();
     pool_.run({&dot_phase, 1});
     limits.int8_ops_per_s = std::max(limits.int8_ops_per_s, dot_ops / seconds_since(start));

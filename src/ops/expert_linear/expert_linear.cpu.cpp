@@ -1,7 +1,7 @@
 // Products with a stack of experts over the groups that expert_sort made.
 //
 // expert_linear, expert_in. Prefill: a unit is (expert, kBlockRows rows of its matrix). Decode, where most experts have no rows:
-// a unit is (place in the list of pairs, kGemvBlock rows), and does the whole group when its place is the group's first.
+// a unit is (place in the list of pairs, kBlockRows rows), and does the whole group when its place is the group's first.
 // expert_out. A unit is a block of columns of the output and up to kOutTokens tokens; it walks the experts in order of their
 // index and adds weight·(down·h) to the tokens' sums in scratch, so that the order of additions is that of moe_combine.
 #include "ops/expert_linear/expert_linear.h"
@@ -22,12 +22,12 @@ struct ExpertUnit {
 };
 
 static std::int64_t expert_units(bool decode, std::int64_t experts, std::int64_t pairs, std::int64_t rows) {
-  return decode ? pairs * div_up(rows, kGemvBlock) : experts * div_up(rows, kBlockRows);
+  return (decode ? pairs : experts) * div_up(rows, kBlockRows);
 }
 
 static ExpertUnit expert_unit(bool decode, const std::int32_t* groups, std::int64_t experts, std::int64_t rows,
                               std::int64_t unit) {
-  const std::int64_t block = decode ? kGemvBlock : kBlockRows, blocks = div_up(rows, block);
+  const std::int64_t block = kBlockRows, blocks = div_up(rows, block);
   ExpertUnit u;
   u.r0 = unit % blocks * block;
   u.n = int(rows - u.r0 < block ? rows - u.r0 : block);
@@ -121,10 +121,8 @@ void expert_in_run(const ExpertInArgs& a, std::int64_t begin, std::int64_t end, 
 }
 
 constexpr std::int64_t kOutCols = kOutBlocks * kBlockRows;
-static std::int64_t out_block(const ExpertOutArgs& a) { return a.decode ? std::int64_t(kGemvBlock) : kOutCols; }
-
 std::int64_t expert_out_units(const ExpertOutArgs& a) {
-  return div_up(a.rows, kOutTokens) * div_up(a.down.rows, out_block(a));
+  return div_up(a.rows, kOutTokens) * div_up(a.down.rows, kOutCols);
 }
 
 // The first place ≥ from in an expert's pairs (ascending up to end) that belongs to token ≥ `token`.
@@ -170,7 +168,7 @@ static void add_experts(const ExpertOutArgs& a, std::int64_t t0, int tokens, std
 }
 
 void expert_out_run(const ExpertOutArgs& a, std::int64_t begin, std::int64_t end, CpuScratch& scratch) {
-  const std::int64_t block = out_block(a), blocks = div_up(a.down.rows, block);
+  const std::int64_t block = kOutCols, blocks = div_up(a.down.rows, block);
   Arena arena = {scratch.data};
   float* sums = arena.take<float>(kOutTokens * kOutCols);
   for (std::int64_t unit = begin; unit < end; ++unit) {

@@ -42,7 +42,9 @@ static void linear_decode(const LinearArgs& a, const InputRows& in, std::int64_t
     for (std::int64_t u = begin; u < end; ++u) {
       const std::int64_t r0 = u * kGemvBlock;
       const int n = int(a.w.rows - r0 < kGemvBlock ? a.w.rows - r0 : std::int64_t(kGemvBlock));
-      dense ? dense_block(a.w, r0, n, rows, m, out, local) : gemv_block(a.w, r0, n, input, out, local);
+      const std::int64_t left = a.w.rows - r0 - n;
+      const NextRows next = {&a.w, r0 + n, u + 1 == end ? 0 : int(left < kGemvBlock ? left : std::int64_t(kGemvBlock))};
+      dense ? dense_block(a.w, r0, n, rows, m, out, local) : gemv_block(a.w, r0, n, input, next, out, local);
       write_block(a, out, t, m, r0, n);
     }
   }

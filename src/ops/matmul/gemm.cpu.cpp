@@ -295,7 +295,7 @@ void product_block(const Matrix& w, std::int64_t r0, int n, const InputRows& in,
       Arena local = arena;
       GemvInput input;
       gemv_prepare(part, m - i < kGemvRows ? m - i : kGemvRows, w.cols, w.group, &input, &local);
-      gemv_block(w, r0, n, input, out + i * kBlockRows, local);
+      gemv_block(w, r0, n, input, next, out + i * kBlockRows, local);
     }
   }
 }

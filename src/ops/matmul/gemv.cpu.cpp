@@ -52,7 +52,7 @@ void gemv_prepare(const InputRows& in, int m, std::int64_t cols, std::int64_t gr
 
 // Rows lie one behind the other, and the processor's own prefetcher follows one ascending stream a page: asking for lines in the
 // order of memory, far enough ahead to cover the memory's latency, is what keeps it going; N rows read side by side stop it.
-enum : int { kAhead = 4096 };
+enum : int { kAhead = 4096 };  // bytes
 
 // N weight rows as a tile reads them.
 template <int N>
@@ -61,7 +61,7 @@ struct WeightRows {
   const std::byte* odd[N];      // odd columns, one a byte
   const float* scales[N];       // nibbles: one a group of 64; bytes: one a lane
   const float* biases[N];       // one a group
-  std::int64_t ahead;           // how far ahead of the first row lines are asked for, in the order of memory
+  const std::byte* ask;         // N rows that will be read soon: their lines are asked for in the order of memory
 };
 
 template <bool kNibbles, int kTerms, int R, int N>
@@ -121,7 +121,7 @@ static void gemv_tile(const WeightRows<N>& w, const GemvInput& in, float* out) {
   for (; at + kByteLanes <= half; at += kByteLanes) {
     if (kNibbles)
 #pragma GCC unroll 4
-      for (int n = 0; n < N; ++n) __builtin_prefetch(w.codes[0] + (at * N + n * kByteLanes) + w.ahead);
+      for (int n = 0; n < N; ++n) __builtin_prefetch(w.ask + at * N + n * kByteLanes);
     gemv_step<kNibbles, kTerms, R, N>(w, in, at, 0, acc);
   }
   if (at < half) gemv_step<kNibbles, kTerms, R, N>(w, in, at, int(half - at), acc);
@@ -143,8 +143,30 @@ static void gemv_tile_any(const WeightRows<N>& w, const GemvInput& in, float* ou
   }
 }
 
+// Where the N rows lie that come `ahead` rows after row r of a block [r0, r0 + n): in the block, in the one after it, or nowhere
+// (then the rows themselves: asking for what is here costs nothing). Asks for their scales and biases.
+LILY_SIMD const std::byte* rows_ahead(const Matrix& w, std::int64_t r0, int n, int r, const NextRows& next, int ahead, int count) {
+  const Matrix* m = &w;
+  std::int64_t row = r0 + r + ahead;
+  if (r + ahead >= n) {
+    const int over = r + ahead - n;
+    if (over < next.n) {
+      m = next.w;
+      row = next.r0 + over;
+    } else {
+      row = r0 + r;
+    }
+  }
+  for (int i = 0; i < count; ++i) {
+    __builtin_prefetch(m->scales + (row + i) * m->scale_row_bytes);
+    __builtin_prefetch(m->biases + (row + i) * m->scale_row_bytes);
+  }
+  return m->data + row * m->row_bytes;
+}
+
 template <bool kNibbles, int N>
-static void gemv_rows(const Matrix& w, std::int64_t r0, int n, const GemvInput& in, float* out, Arena arena) {
+static void gemv_rows(const Matrix& w, std::int64_t r0, int n, const GemvInput& in, const NextRows& next, float* out, Arena arena) {
+  const int ahead = int((kAhead + w.row_bytes * N - 1) / (w.row_bytes * N)) * N;
   const std::int64_t groups = gemv_groups(w.cols, w.group), count = w.cols / w.group, lanes = gemv_lanes(w.cols);
   float* scales = arena.take<float>(N * groups);
   float* biases = arena.take<float>(N * groups);
@@ -159,7 +181,7 @@ static void gemv_rows(const Matrix& w, std::int64_t r0, int n, const GemvInput& 
   }
   for (int r = 0; r < n; r += N) {
     WeightRows<N> rows;
-    rows.ahead = kAhead > N * w.row_bytes ? std::int64_t(kAhead) : N * w.row_bytes;
+    rows.ask = rows_ahead(w, r0, n, r, next, ahead, N);
     for (int i = 0; i < N; ++i) {
       const std::int64_t row = r0 + (r + i < n ? r + i : n - 1);  // a short tile repeats the last row
       load_floats(w.scales + row * w.scale_row_bytes, w.scale_type, count, scales + i * groups);
@@ -193,12 +215,12 @@ static void gemv_rows(const Matrix& w, std::int64_t r0, int n, const GemvInput& 
   }
 }
 
-void gemv_block(const Matrix& w, std::int64_t r0, int n, const GemvInput& in, float* out, Arena arena) {
+void gemv_block(const Matrix& w, std::int64_t r0, int n, const GemvInput& in, const NextRows& next, float* out, Arena arena) {
   const bool nibbles = w.bits == 4 && w.group == 64;
   if (in.m <= 2) {
-    nibbles ? gemv_rows<true, 4>(w, r0, n, in, out, arena) : gemv_rows<false, 4>(w, r0, n, in, out, arena);
+    nibbles ? gemv_rows<true, 4>(w, r0, n, in, next, out, arena) : gemv_rows<false, 4>(w, r0, n, in, next, out, arena);
   } else {
-    nibbles ? gemv_rows<true, 2>(w, r0, n, in, out, arena) : gemv_rows<false, 2>(w, r0, n, in, out, arena);
+    nibbles ? gemv_rows<true, 2>(w, r0, n, in, next, out, arena) : gemv_rows<false, 2>(w, r0, n, in, next, out, arena);
   }
 }
 

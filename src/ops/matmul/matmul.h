@@ -76,6 +76,6 @@ struct GemvInput {
   const float* sums;                // [kGemvRows][gemv_groups]: what a weight group's bias multiplies
 };
 void gemv_prepare(const InputRows& in, int m, std::int64_t cols, std::int64_t group, GemvInput* out, Arena* arena);
-void gemv_block(const Matrix& w, std::int64_t r0, int n, const GemvInput& in, float* out, Arena arena);
+void gemv_block(const Matrix& w, std::int64_t r0, int n, const GemvInput& in, const NextRows& next, float* out, Arena arena);
 
 }  // namespace lily::ops::LILY_ISA
