@@ -8,12 +8,17 @@ namespace lily {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr int kRepeats = 5;
+constexpr int kRepeats = 9;
 constexpr std::int64_t kPieceBytes = std::int64_t(1) << 20;    // of one work unit
-constexpr std::int64_t kRoundBytes = std::int64_t(256) << 20;  // read in one round
+constexpr std::int64_t kRoundBytes = std::int64_t(160) << 20;  // read in one round
 constexpr std::int64_t kRounds = 1000000;                        // of the dot-product loop: some milliseconds
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+double median(std::vector<double> v) {
+  std::nth_element(v.begin(), v.begin() + std::ptrdiff_t(v.size() / 2), v.end());
+  return v[v.size() / 2];
+}
 
 struct Reading {
   const ops::CpuProbe* probe;
@@ -33,7 +38,7 @@ std::vector<const std::byte*> sample(const Weights& weights) {
   const std::size_t wanted = std::size_t(kRepeats * kRoundBytes / kPieceBytes);
   std::vector<const std::byte*> pieces;
   for (std::size_t i = 0; i < wanted && !all.empty(); ++i)
-    pieces.push_back(all[(i * (all.size() / wanted + 1) * 7919 + i) % all.size()]);  // a prime stride: no round repeats another
+    pieces.push_back(all[i * 7919 % all.size()]);  // a prime stride walks through all before it repeats any
   return pieces;
 }
 
@@ -45,7 +50,7 @@ void read_pieces(const void* context, std::int64_t begin, std::int64_t end, int)
 }  // namespace
 
 MachineLimits CpuBackend::measure_limits() {
-  MachineLimits limits;
+  std::vector<double> read_rates, dot_rates;
   const Reading reading{&kernels_.probe, sample(weights_)};
   const auto per_round = std::int64_t(reading.pieces.size()) / kRepeats;
   const ThreadPool::Task dots{.units = pool_.threads(),
@@ -62,13 +67,12 @@ MachineLimits CpuBackend::measure_limits() {
     const ThreadPool::Phase read_phase{&read, 1};
     auto start = Clock::now();
     pool_.run({&read_phase, 1});
-    if (per_round > 0)
-      limits.read_bytes_per_s = std::max(limits.read_bytes_per_s, double(per_round * kPieceBytes) / seconds_since(start));
+    read_rates.push_back(double(per_round * kPieceBytes) / seconds_since(start));
     start = Clock::now();
     pool_.run({&dot_phase, 1});
-    limits.int8_ops_per_s = std::max(limits.int8_ops_per_s, dot_ops / seconds_since(start));
+    dot_rates.push_back(dot_ops / seconds_since(start));
   }
-  return limits;
+  return {.read_bytes_per_s = median(read_rates), .int8_ops_per_s = median(dot_rates)};
 }
 
 }  // namespace lily
