@@ -140,7 +140,9 @@ TEST(LongCpuGolden, FullSizeExact) {
     for (std::size_t i = 0; i < top.size(); ++i) top[i] = logits[i / 32 * std::size_t(model.shape.vocab) + std::size_t(top_ids[i])];
     const double kl = test::compare_logits(top_logits, top, 32).mean_kl;
     std::cout << (exact ? "exact" : "default") << ": KL over the golden's top 32 " << kl << "\n";
-    if (exact) EXPECT_LE(kl, 1e-5);
+    if (exact) {
+      EXPECT_LE(kl, 1e-5);
+    }
   }
 }
 
