@@ -6,7 +6,7 @@
 
 PREFIX ?= /usr/local
 DESTDIR ?=
-PROMPT ?= What is a lighthouse?
+PROMPT ?= What is a castle?
 export PROMPT
 
 # Homebrew keeps OpenSSL out of the default search path.
@@ -31,7 +31,7 @@ build: deps ## installs packages, builds build/lily
 	cmake --preset release $(CMAKE_FLAGS)
 	cmake --build --preset release --target lily
 
-run: build ## … and answers PROMPT='What is a lighthouse?' with the bundled model
+run: build ## … and answers PROMPT='What is a castle?' with the bundled model
 	./build/lily run tiny "$$PROMPT"
 
 test: deps-test ## builds everything, runs the tests, then the core of them again under ASan and UBSan
