@@ -34,19 +34,21 @@ build: deps ## installs packages, builds build/lily
 run: build ## … and answers PROMPT='What is a castle?' with the bundled model
 	./build/lily run tiny "$$PROMPT"
 
-test: deps-test ## builds everything, runs the tests, then the core of them again under ASan and UBSan
+test: deps-test ## builds everything, runs the tests, then those of all that reads input again under ASan and UBSan
+	cmake --preset release $(CMAKE_FLAGS)
+	cmake --build --preset release
+	cmake --preset asan $(CMAKE_FLAGS)
+	cmake --build --preset asan --target sanitized_core
+	tools/run_tests.py release asan
+
+test-long: deps-test ## the tests that take minutes, all of them under ASan and UBSan, the threaded ones under TSan
 	cmake --preset release $(CMAKE_FLAGS)
 	cmake --build --preset release
 	cmake --preset asan $(CMAKE_FLAGS)
 	cmake --build --preset asan --target sanitized_tests
-	tools/run_tests.py release asan
-
-test-long: deps-test ## the tests that take minutes, and the threaded ones under TSan
-	cmake --preset release $(CMAKE_FLAGS)
-	cmake --build --preset release
 	cmake --preset tsan $(CMAKE_FLAGS)
 	cmake --build --preset tsan --target sanitized_tests
-	tools/run_tests.py long tsan
+	tools/run_tests.py long asan-all tsan
 
 asan: deps-test ## the tests under AddressSanitizer and UndefinedBehaviorSanitizer, in build-asan
 	cmake --preset asan $(CMAKE_FLAGS)
