@@ -197,7 +197,7 @@ void analysis_rows(std::vector<Option>& t) {
 void common_rows(std::vector<Option>& t) {
   t.push_back(Row("*", "backend", "auto|cpu|cuda|metal|reference", "what computes; auto: the fastest this machine has")
                   .choice(&Settings::backend));
-  t.push_back(Row("*", "threads", "N", "CPU threads").to(&Settings::threads, 0, 1024, "chosen for the machine"));
+  t.push_back(Row("*", "threads", "N", "CPU threads").to(&Settings::threads, 1, 1024, "chosen for the machine"));
   t.push_back(Row("*", "exact", "", "float32 activations, KV, convolution window and residual").to(&Settings::exact));
   t.push_back(Row("*", "prefill-activations", "int8|bf16", "precision in which prompts are read")
                   .choice(&Settings::prefill_activations));

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <string>
+#include <system_error>
 
+#include "base/error.h"
 #include "base/futex.h"
 
 namespace lily {
@@ -40,10 +43,19 @@ bool run_batch(ThreadPool::Phase phase, std::int64_t index, int thread) {
 }  // namespace
 
 ThreadPool::ThreadPool(int threads) : threads_(threads < 1 ? 1 : threads) {
-  for (int t = 1; t < threads_; ++t) workers_.emplace_back([this, t] { worker(t); });
+  try {
+    for (int t = 1; t < threads_; ++t) workers_.emplace_back([this, t] { worker(t); });
+  } catch (const std::system_error& e) {
+    const std::size_t made = workers_.size() + 1;
+    end_workers();
+    throw Error(ErrorCode::out_of_memory, "--threads " + std::to_string(threads_) + ": the system gives no more than " +
+                                              std::to_string(made) + " (" + e.what() + ")");
+  }
 }
 
-ThreadPool::~ThreadPool() {
+ThreadPool::~ThreadPool() { end_workers(); }
+
+void ThreadPool::end_workers() {
   stop_.store(true, std::memory_order_release);
   gate_.fetch_add(kRun, std::memory_order_seq_cst);
   wake(gate_);

@@ -31,6 +31,7 @@ class ThreadPool {
   /// Tasks of one phase are independent; a phase begins when the one before has ended.
   using Phase = std::span<const Task>;
 
+  /// Error(out_of_memory) names how many threads there could be.
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -49,6 +50,7 @@ class ThreadPool {
   void wait_until(const std::atomic<std::uint32_t>& word, Ready ready);
   void wake(std::atomic<std::uint32_t>& word);
   void worker(int thread);
+  void end_workers();
   void run_phases(int thread);
 
   int threads_;

@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "base/error.h"
+#include "base/output_file.h"
 #include "checkpoint/safetensors.h"
 
 namespace lily {
@@ -45,6 +46,7 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, std::vec
                                      const std::map<std::string, std::string>& metadata)
     : path_(path), temporary_(path) {
   temporary_ += ".partial";
+  check_replaceable(path);
   for (const Entry& entry : entries) left_ += data_bytes(entry);
   out_ = std::fopen(temporary_.c_str(), "wb");
   if (!out_) fail(temporary_, "cannot create", errno);

@@ -38,7 +38,8 @@ Answer answer(Session& session, const Prompt& prompt, Sampler& sampler, const To
 
 /// Tokens and rates of `generated` for --stats and /stats: one line without its end.
 std::string stats_line(const Generated& generated);
-/// Against what the machine can do: shares of the read bandwidth and of the int8 peak, measured now (half a second).
+/// Against what the machine can do: shares of the read bandwidth and of the int8 peak, measured now (half a second). Empty for a back end
+/// that has no limits worth measuring.
 std::string limits_line(const Generated& g, Engine& engine, const Weights& weights);
 
 }  // namespace lily::cli

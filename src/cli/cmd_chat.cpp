@@ -151,7 +151,9 @@ class Chat {
     conversation_.add_answer(a);
     for (const ToolCall& call : a.calls) {
       put(fmt::format("{}({})\n", call.name, call.arguments));
+      note("type what the tool gave back (Ctrl-D: it failed; a line that begins with /: drop the question)");
       const auto result = lines_.read(fmt::format("result of {}> ", call.name));
+      if (result && result->starts_with('/')) throw Error(ErrorCode::cancelled, "the question was dropped");
       conversation_.add_tool_result(call, result.value_or("error: the user gave no result"));
     }
     return !a.calls.empty();

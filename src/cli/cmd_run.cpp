@@ -54,6 +54,8 @@ void cmd_run(const Settings& s) {
   const Ready ready = load(s, s.max_context, /*snapshots=*/0);
   const Tokenizer tokenizer = load_tokenizer(ready);
   const std::string question = s.prompt ? *s.prompt : read_stdin();
+  if (question.find_first_not_of(" \t\r\n") == std::string::npos)
+    throw Error(ErrorCode::invalid_argument, "the prompt is empty: give PROMPT or text on standard input");
   const Prompter prompter(ready.dir, tokenizer);
   const Prompt prompt = s.raw ? prompter.raw(question) : prompter.chat(request_body(s, question));
   Sampler sampler(sampler_options(s, ready.dir));
@@ -74,9 +76,14 @@ void cmd_run(const Settings& s) {
   if (s.json) {
     put(result_json(a, prompt, sampler).dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
   }
+  if (a.generated.finish == Finish::length && !s.json) {
+    log_warning(fmt::format("the answer was cut after {} tokens{} (--max-tokens, or the end of the context window)",
+                            a.generated.ids.size(), a.content.empty() ? ", before it began" : ""));
+  }
   if (s.stats) {
     log_info(stats_line(a.generated));
-    log_info(limits_line(a.generated, *ready.engine, ready.model->weights));
+    const std::string limits = limits_line(a.generated, *ready.engine, ready.model->weights);
+    if (!limits.empty()) log_info(limits);
   }
 }
 

@@ -8,11 +8,13 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/output_file.h"
 
 namespace lily::cli {
 
 TensorFile::TensorFile(const std::filesystem::path& path, std::vector<SafetensorsWriter::Entry> entries)
     : path_(path), temporary_(path.string() + fmt::format(".{}.part", ::getpid())) {
+  check_replaceable(path);
   const std::string header = SafetensorsWriter::header_bytes(entries, {});
   std::uint64_t at = header.size();
   for (const auto& e : entries) {

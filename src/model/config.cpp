@@ -97,13 +97,14 @@ void refuse_variants(const Section& text) {
   text.only("decoder_sparse_step", 1);
   text.only("mlp_only_layers", Json::array());
   text.only("use_sliding_window", false);
+  text.only("sliding_window", nullptr);
 }
 
 void read_rope(const Section& text, ModelShape& shape) {
   // Files of transformers 5 nest these; older ones carry them at the level of the other keys.
   std::optional<Section> rope;
   if (text.find("rope_parameters"))
-    rope.emplace(text.object("rope_parameters"));
+    rope.emplace(text.object("rope_parameters")), text.only("rope_scaling", nullptr);
   else if (text.find("rope_scaling"))
     rope.emplace(text.object("rope_scaling"));
   if (rope) {

@@ -60,7 +60,9 @@ std::vector<fs::path> bundled_model_dirs() {
   return dirs;
 }
 
-fs::path find_model(const std::string& model) {
+fs::path find_model(const std::string& given) {
+  std::string model = given;
+  while (model.size() > 1 && model.ends_with('/')) model.pop_back();  // a shell's completion adds it
   std::vector<fs::path> looked{fs::path(model)};
   if (const fs::path cache = models_cache_dir(); !cache.empty() && stays_below(model)) looked.push_back(cache / model);
   if (model == "tiny")

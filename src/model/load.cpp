@@ -1,5 +1,6 @@
 #include "model/load.h"
 
+#include <cmath>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -140,6 +141,9 @@ class Binder {
     stored.data = tensor.data();
     auto wide = std::make_shared<std::vector<float>>(std::size_t(stored.cols));
     dequantize_row(stored, 0, wide->data());
+    for (std::size_t i = 0; i < wide->size(); ++i)
+      if (!std::isfinite((*wide)[i]))
+        fail(ErrorCode::corrupt, tensor, fmt::format("expected finite values, found {} at element {}", (*wide)[i], i));
     if (kind == Kind::norm && report_.raw)
       for (float& value : *wide) value += 1.0f;
     Matrix m;

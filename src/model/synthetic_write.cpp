@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/output_file.h"
 #include "base/progress.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/safetensors.h"
@@ -197,6 +198,7 @@ void write_index(const fs::path& out, const std::vector<Shard>& shards) {
 }  // namespace
 
 void write_text_file(const fs::path& path, std::string_view text) {
+  check_replaceable(path);
   fs::path partial = path;
   partial += ".partial";
   const int fd = ::open(partial.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);

@@ -148,6 +148,7 @@ class OnATerminal(unittest.TestCase):
         t.wait_for("> ")
         t.type("/ä\x7fé\r")  # a character is one keystroke, however many bytes it has
         t.wait_for("unknown command /é:")
+        t.wait_for("> ")
         t.type("\x04")
         self.assertEqual(t.ended(), 0)
 

@@ -57,6 +57,11 @@ class Run(unittest.TestCase):
         self.assertNotEqual(text("--seed", "5"), text("--seed", "6"))
         self.assertNotEqual(text(), text())
 
+    def test_an_answer_that_was_cut_says_so(self):
+        r = ok(self, "run", "tiny", "--temp", "0", "--max-tokens", "3", "What is the last letter of terrace?")
+        self.assertEqual(r.out.strip(), "")
+        self.assertIn("cut after 3 tokens, before it began", r.err)
+
     def test_stats_go_to_stderr(self):
         r = ok(self, "run", "tiny", "--no-think", "--temp", "0", "--stats", "Name an antonym of heavy.")
         self.assertRegex(r.err, r"prefill \d+ tokens .* tokens/s; decode 7 tokens in .* tokens/s")
@@ -67,6 +72,7 @@ class Run(unittest.TestCase):
         ids = json.loads(ok(self, "tokenize", "tiny", text).out)
         fails(self, 1, [f"{len(ids)} tokens", "of 20"], "run", "tiny", "--raw", "--max-context", "20", text)
         fails(self, 1, ["empty"], "run", "tiny", "--raw", "")
+        fails(self, 1, ["empty"], "run", "tiny", " \n")
         n = len(ids)
         fails(self, 1, [f"{n} tokens", f"of {n}"], "run", "tiny", "--raw", "--max-context", n, text)
         j = json.loads(ok(self, "run", "tiny", "--raw", "--json", "--temp", "0", "--max-context", n + 1, text).out)

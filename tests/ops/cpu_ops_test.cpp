@@ -225,6 +225,9 @@ TEST_P(CpuOps, RouterAndSort) {
     EXPECT_EQ(chosen, truth) << experts;
     const auto finite = [&](const Floats& w) { return Floats(w.begin() + 4 * slots, w.end()); };
     EXPECT_LE(distance(finite(weight), finite(weight_ref)), 6 * kUnit);
+    for (int r : {1, 2})  // a NaN among the logits reaches every weight of the row
+      for (int s = 0; s < slots; ++s)
+        EXPECT_TRUE(std::isnan(weight[std::size_t(r * slots + s)]) && std::isnan(weight_ref[std::size_t(r * slots + s)]));
     EXPECT_EQ(weight[std::size_t(4 * slots)], 0.125f);  // all equal: the first eight, an eighth each
     EXPECT_EQ(chosen[std::size_t(4 * slots + 7)], 7);
     std::vector<std::int32_t> groups(std::size_t(experts + 1 + rows * slots)), groups_ref(groups.size());

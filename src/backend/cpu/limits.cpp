@@ -9,7 +9,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr int kRepeats = 9;
-constexpr std::int64_t kPieceBytes = std::int64_t(1) << 20;    // of one work unit
+constexpr std::int64_t kPieceBytes = std::int64_t(256) << 10;  // of one work unit
 constexpr std::int64_t kRoundBytes = std::int64_t(160) << 20;  // read in one round
 constexpr std::int64_t kRounds = 1000000;                        // of the dot-product loop: some milliseconds
 

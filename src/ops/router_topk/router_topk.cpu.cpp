@@ -2,7 +2,8 @@
 
 namespace lily::ops::LILY_ISA {
 
-// A NaN counts as −infinity, so that the order is total and k different experts are chosen whatever the logits hold.
+// A NaN counts as −infinity, so that the order is total and k different experts are chosen whatever the logits hold; the row's
+// weights become NaN, so that the fault shows in the end.
 LILY_SIMD float router_value(float logit) { return logit == logit ? logit : -__builtin_inff(); }
 
 std::int64_t router_topk_units(const RouterTopkArgs& a) { return a.rows; }  // a unit is a row
@@ -14,8 +15,10 @@ void router_topk_run(const RouterTopkArgs& a, std::int64_t begin, std::int64_t e
     float* weight = a.weight + r * a.k;
     // chosen[0 … n) in descending order; an expert goes behind equal ones, so ties keep the lower index.
     int n = 0;
+    bool nan = false;
     for (std::int32_t e = 0; e < a.experts; ++e) {
       const float v = router_value(logits[e]);
+      nan |= logits[e] != logits[e];
       if (n == a.k && !(v > weight[n - 1])) continue;
       int i = n < a.k ? n++ : n - 1;
       for (; i > 0 && v > weight[i - 1]; --i) {
@@ -43,7 +46,7 @@ void router_topk_run(const RouterTopkArgs& a, std::int64_t begin, std::int64_t e
       weight[i] = exp1(weight[i] - largest);
       sum += weight[i];
     }
-    for (int i = 0; i < n; ++i) weight[i] /= sum;
+    for (int i = 0; i < n; ++i) weight[i] = nan ? __builtin_nanf("") : weight[i] / sum;
   }
 }
 

@@ -4,6 +4,7 @@
 
 namespace lily::ops {
 /// p = softmax(logits); the k largest, ties to the lower index, renormalised to sum 1; written in ascending order of index.
+/// A row that holds a NaN chooses some k experts and gives each the weight NaN, so that the fault reaches the logits.
 struct RouterTopkArgs {
   const float* logits;    // [rows, experts]
   std::int32_t* expert;   // [rows, k]

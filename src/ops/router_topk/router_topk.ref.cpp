@@ -19,9 +19,11 @@ RouterTopkArgs bind_router_topk(const plan::Op& op, const Pass& pass) {
 void router_topk_ref(const RouterTopkArgs& a) {
   std::vector<float> p(std::size_t(a.experts));
   for (int r = 0; r < a.rows; ++r) {
-    // A NaN counts as the smallest value, so that the order stays total; the logits' check reports it later.
+    // A NaN counts as the smallest value, so that the order stays total; the weights carry it on to the logits' check.
+    bool nan = false;
     for (int e = 0; e < a.experts; ++e) {
       const float l = a.logits[std::int64_t(r) * a.experts + e];
+      nan |= std::isnan(l);
       p[std::size_t(e)] = std::isnan(l) ? -INFINITY : l;
     }
     std::vector<std::int32_t> order(std::size_t(a.experts));
@@ -36,7 +38,7 @@ void router_topk_ref(const RouterTopkArgs& a) {
       // softmax over all, renormalised over the chosen: the common denominator cancels.
       sum += a.weight[std::int64_t(r) * a.k + s] = std::exp(p[std::size_t(order[std::size_t(s)])] - largest);
     }
-    for (int s = 0; s < a.k; ++s) a.weight[std::int64_t(r) * a.k + s] /= sum;
+    for (int s = 0; s < a.k; ++s) a.weight[std::int64_t(r) * a.k + s] /= nan ? NAN : sum;
   }
 }
 
