@@ -45,6 +45,19 @@ PassRows set_up_pass(plan::Phase phase, std::span<Segment> segments, const Model
   return p;
 }
 
+ops::Pass make_pass(const Weights& weights, const plan::Plan& plan, PassRows& rows, std::vector<std::byte*>& buffers, float* logits) {
+  buffers[std::size_t(plan.ids)] = reinterpret_cast<std::byte*>(rows.ids.data());
+  buffers[std::size_t(plan.logits)] = reinterpret_cast<std::byte*>(logits);
+  return {.shape = &weights.shape(),
+          .weights = &weights,
+          .plan = &plan,
+          .segments = rows.segments,
+          .rows = int(rows.ids.size()),
+          .output_rows = int(rows.output_row.size()),
+          .output_row = rows.output_row.data(),
+          .buffers = buffers.data()};
+}
+
 void finish_pass(std::span<Segment> segments) {
   for (Segment& s : segments) s.state->length += std::int64_t(s.ids.size());
 }

@@ -19,6 +19,9 @@ struct PassRows {
 /// Checks ids, lengths and `logits_of` (Error(invalid_argument), before anything changes), then reserves KV blocks.
 PassRows set_up_pass(plan::Phase phase, std::span<Segment> segments, const ModelShape& shape, int max_rows);
 
+/// The pass over `rows` (which it points into): binds ids and logits in `buffers` (by BufferId, the rest bound by the back end).
+ops::Pass make_pass(const Weights& weights, const plan::Plan& plan, PassRows& rows, std::vector<std::byte*>& buffers, float* logits);
+
 /// Advances the conversations by the tokens of the pass: called after it succeeded.
 void finish_pass(std::span<Segment> segments);
 

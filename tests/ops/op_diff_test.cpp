@@ -33,17 +33,15 @@ struct Written {
 
 class OpByOp {
  public:
-  OpByOp(const Weights& weights, plan::Plan plan, DType kv_type, std::vector<SequenceState>& states, std::vector<Segment>& segments)
-      : weights_(weights), plan_(std::move(plan)), states_(states) {
+  OpByOp(const Weights& weights, plan::Plan plan, std::vector<SequenceState>& states, std::vector<Segment>& segments)
+      : plan_(std::move(plan)), states_(states) {
     rows_ = set_up_pass(plan_.phase, segments, weights.shape(), 4096);
     for (const plan::Buffer& b : plan_.buffers) {
       memory_.emplace_back(std::size_t(b.space == plan::Space::state ? 0 : b.bytes(rows(), outputs())), std::byte(0x5a));
       pointers_.push_back(memory_.back().data());
     }
-    std::memcpy(pointers_[std::size_t(plan_.ids)], rows_.ids.data(), rows_.ids.size() * 4);
-    pass_ = {.shape = &weights.shape(), .weights = &weights, .plan = &plan_, .segments = rows_.segments, .rows = rows(),
-             .output_rows = outputs(), .output_row = rows_.output_row.data(), .buffers = pointers_.data()};
-    (void)kv_type;
+    auto* logits = reinterpret_cast<float*>(pointers_[std::size_t(plan_.logits)]);
+    pass_ = make_pass(weights, plan_, rows_, pointers_, logits);
   }
 
   // Calls check(op, reference result, kernel result, inputs before) for every op.
@@ -98,7 +96,6 @@ class OpByOp {
     }
   }
 
-  const Weights& weights_;
   plan::Plan plan_;
   std::vector<SequenceState>& states_;
   PassRows rows_;
@@ -244,7 +241,7 @@ void OpDiff::run(const ops::CpuKernels& kernels, const Setting& setting, const c
     segments.push_back({.state = &states[i], .ids = {}, .logits_of = {setting.rows[i] - 1}});
   }
   for (std::size_t i = 0; i < ids.size(); ++i) segments[i].ids = ids[i];
-  OpByOp by_op(weights, plan::compile(weights, setting.phase, {.backend = backend, .activations = setting.activations}), kv_type, states, segments);
+  OpByOp by_op(weights, plan::compile(weights, setting.phase, {.backend = backend, .activations = setting.activations}), states, segments);
   by_op.run(kernels, [&](const plan::Op& op, const Written& before, const Written& expected, const Written& got) {
     const ops::OpRow& row = ops::op_row(op.kind);
     const double tolerance = (row.roundings + row.per_sqrt_n * std::sqrt(sum_length(by_op, op))) * 0x1p-24;

@@ -110,17 +110,7 @@ void CpuBackend::run(plan::Phase phase, std::span<Segment> segments, float* logi
   pointers_.assign(plan.buffers.size(), nullptr);
   for (std::size_t b = 0; b < plan.buffers.size(); ++b)
     if (memory.offset[b] >= 0) pointers_[b] = arena_.data() + memory.offset[b];
-  pointers_[std::size_t(plan.ids)] = reinterpret_cast<std::byte*>(rows.ids.data());
-  pointers_[std::size_t(plan.logits)] = reinterpret_cast<std::byte*>(logits);
-
-  const ops::Pass pass{.shape = &weights_.shape(),
-                       .weights = &weights_,
-                       .plan = &plan,
-                       .segments = rows.segments,
-                       .rows = int(rows.ids.size()),
-                       .output_rows = int(rows.output_row.size()),
-                       .output_row = rows.output_row.data(),
-                       .buffers = pointers_.data()};
+  const ops::Pass pass = make_pass(weights_, plan, rows, pointers_, logits);
   bind_pass(pass);
   run_stages(pass, hook);
   finish_pass(segments);

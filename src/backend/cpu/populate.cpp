@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <system_error>
 
 namespace lily {
 namespace {
@@ -56,11 +57,14 @@ Populate::Populate(const Weights& weights) {
   std::vector<Range> pieces;
   for (auto [begin, end] : ranges(weights))
     for (; begin < end; begin += kPiece) pieces.emplace_back(begin, std::min(end, begin + kPiece));
-  for (int t = 0; t < kThreads; ++t)
-    threads_.emplace_back([this, pieces, t] {
-      for (std::size_t i = std::size_t(t); i < pieces.size() && !stop_.load(std::memory_order_relaxed); i += kThreads)
-        if (!populate(pieces[i].first, pieces[i].second)) return;
-    });
+  try {
+    for (int t = 0; t < kThreads; ++t)
+      threads_.emplace_back([this, pieces, t] {
+        for (std::size_t i = std::size_t(t); i < pieces.size() && !stop_.load(std::memory_order_relaxed); i += kThreads)
+          if (!populate(pieces[i].first, pieces[i].second)) return;
+      });
+  } catch (const std::system_error&) {  // no thread to be had: passes fault as they go; what was started is joined as ever
+  }
 }
 
 Populate::~Populate() {

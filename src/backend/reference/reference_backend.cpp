@@ -42,17 +42,7 @@ void ReferenceBackend::run_with(plan::Phase phase, std::span<Segment> segments, 
     memory[b].resize(std::size_t(plan.buffers[b].bytes(int(rows.ids.size()), int(rows.output_row.size()))));
     pointers[b] = memory[b].data();
   }
-  pointers[std::size_t(plan.ids)] = reinterpret_cast<std::byte*>(rows.ids.data());
-  pointers[std::size_t(plan.logits)] = reinterpret_cast<std::byte*>(logits);
-
-  const ops::Pass pass{.shape = &weights_.shape(),
-                       .weights = &weights_,
-                       .plan = &plan,
-                       .segments = rows.segments,
-                       .rows = int(rows.ids.size()),
-                       .output_rows = int(rows.output_row.size()),
-                       .output_row = rows.output_row.data(),
-                       .buffers = pointers.data()};
+  const ops::Pass pass = make_pass(weights_, plan, rows, pointers, logits);
   for (const plan::Op& op : plan.ops) {
     ops::run_reference(op, pass);
     if (after) after(op, pass);
