@@ -18,6 +18,7 @@
 #include <time.h>
 
 #include "ops/expert_sort/expert_sort.h"
+#include "backend/cpu/dispatch.h"
 #include "ops/matmul_kernels.h"
 
 namespace {
@@ -86,48 +87,18 @@ class Pool {
   std::atomic<bool> stop_{false};
 };
 
-volatile int sink;
-
-#if defined(__x86_64__)
-// n times 12 dot products into registers of their own. Written as assembly: a compiler keeps such an array in memory.
-#define LILY_12(f) f(0) f(1) f(2) f(3) f(4) f(5) f(6) f(7) f(8) f(9) f(10) f(11)
-#define LILY_DP512(i) "vpdpbusd %%zmm15, %%zmm15, %%zmm" #i "\n"
-#define LILY_DP256(i) "%{vex%} vpdpbusd %%ymm15, %%ymm15, %%ymm" #i "\n"
-// Pairs of products in 16 bits and their sum: the fastest exact form for codes up to 15.
-#define LILY_MADD(i) "vpmaddubsw %%ymm15, %%ymm15, %%ymm14\nvpaddw %%ymm14, %%ymm" #i ", %%ymm" #i "\n"
-#define LILY_PEAK(name, one)                                                                                   \
-  void name(std::int64_t n) {                                                                                  \
-    asm volatile("1:\n" LILY_12(one) "dec %0\njnz 1b\n"                                                       \
-                 : "+r"(n)::"cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8",      \
-                   "xmm9", "xmm10", "xmm11", "xmm14", "xmm15");                                                \
-  }
-LILY_PEAK(peak512, LILY_DP512)
-LILY_PEAK(peak_vnni256, LILY_DP256)
-LILY_PEAK(peak_avx2, LILY_MADD)
-#endif
-
-// Operations a second of all threads, and bytes a second read by all threads.
+// Operations a second of all threads, and bytes a second read by all threads, by the loops that `run --stats` measures with.
 double peak_rate(Pool& pool, const std::string& isa) {
   constexpr std::int64_t kLoops = 400000;
-  const double s = pool.run(pool.threads(), [&](std::int64_t, CpuScratch&) {
-#if defined(__x86_64__)
-    isa == "avx512vnni" ? peak512(kLoops) : isa == "avxvnni" ? peak_vnni256(kLoops) : peak_avx2(kLoops);
-#endif
-  });
-  return double(pool.threads()) * kLoops * 12 * (isa == "avx512vnni" ? 128 : 64) / s;
+  const CpuProbe& probe = cpu_kernels(isa).probe;
+  const double s = pool.run(pool.threads(), [&](std::int64_t, CpuScratch&) { probe.int8_ops(kLoops); });
+  return double(pool.threads()) * double(probe.int8_ops(1)) * kLoops / s;
 }
 
-// Each thread sums one contiguous share of the memory's pages, as a plain loop over 8-byte words with 8 sums.
-double read_rate(Pool& pool, const std::byte* p, std::int64_t bytes) {
+double read_rate(Pool& pool, const std::string& isa, const std::byte* p, std::int64_t bytes) {
   constexpr std::int64_t kPiece = 1 << 18;
-  const double s = pool.run(bytes / kPiece, [&](std::int64_t u, CpuScratch&) {
-    const auto* q = reinterpret_cast<const std::uint64_t*>(p + u * kPiece);
-    std::uint64_t a[8] = {};
-    for (std::int64_t i = 0; i < kPiece / 8; i += 8)
-      for (int j = 0; j < 8; ++j) a[j] += q[i + j];
-    for (int j = 1; j < 8; ++j) a[0] += a[j];
-    sink = int(a[0]);
-  });
+  const CpuProbe& probe = cpu_kernels(isa).probe;
+  const double s = pool.run(bytes / kPiece, [&](std::int64_t u, CpuScratch&) { probe.read(p + u * kPiece, kPiece); });
   return double(bytes / kPiece * kPiece) / s;
 }
 
@@ -228,7 +199,7 @@ void bench_gemv(const Options& o, Pool& pool, const Isa& isa) {
       const Input in(isa, tokens, cols, o.int16 ? 2 : 1);
       std::vector<float> y(std::size_t(rows * tokens));
       report(o, "gemv " + std::to_string(rows) + "x" + std::to_string(cols) + " rows " + std::to_string(tokens), "GB/s",
-             [&] { return read_rate(pool, w.memory.data(), std::int64_t(w.memory.size())); },
+             [&] { return read_rate(pool, isa.name, w.memory.data(), std::int64_t(w.memory.size())); },
              [&] {
                double s = 0;
                for (std::int64_t i = 0; i < w.m.count; ++i) {
@@ -323,7 +294,7 @@ void bench_experts(const Options& o, Pool& pool, const Isa& isa) {
                     : matrices * 2 * tokens * kK * kInner * kWidth * (o.int16 ? 2 : 1) / s;
     };
     const auto limit = [&] {
-      return decode ? read_rate(pool, gate.memory.data(), std::int64_t(gate.memory.size())) : peak_rate(pool, isa.name);
+      return decode ? read_rate(pool, isa.name, gate.memory.data(), std::int64_t(gate.memory.size())) : peak_rate(pool, isa.name);
     };
     const char* unit = decode ? "GB/s" : "GOP/s";
     report(o, "expert_in tokens " + std::to_string(tokens), unit, limit,
@@ -349,7 +320,7 @@ int main(int argc, char** argv) {
     else if (flag == "--wall") o.wall = true;
     else return std::fprintf(stderr, "bench_matmul: unknown flag %s (see the head of bench/bench_matmul.cpp)\n", argv[i]), 1;
   }
-  const auto isas = available_isas();
+  const auto isas = testing::available_isas();
   const Isa* isa = isas.empty() ? nullptr : &isas.back();
   for (const Isa& i : isas)
     if (o.isa == i.name) isa = &i;

@@ -1,5 +1,6 @@
 """Exit status, messages, help, pipes: what scripts rely on whatever the command."""
 import os
+import stat
 import subprocess
 import tempfile
 import unittest
@@ -123,6 +124,24 @@ class Usage(unittest.TestCase):
             self.assertEqual(child.stderr.read(), b"")
             child.stderr.close()
             self.assertEqual(child.wait(), 0)
+
+    def test_only_files_are_replaced(self):
+        with tempfile.TemporaryDirectory() as folder:
+            pipe, ids = os.path.join(folder, "pipe"), os.path.join(folder, "ids.json")
+            os.mkfifo(pipe)
+            with open(ids, "w", encoding="utf-8") as file:
+                file.write("[1, 2]")
+            fails(self, 1, [pipe, "not a regular file"], "logits", "tiny", "--ids", ids, "--out", pipe)
+            self.assertTrue(stat.S_ISFIFO(os.stat(pipe).st_mode))
+
+    def test_threads_that_cannot_be_made_are_an_error(self):
+        with open(BIN, "rb") as program:
+            if b"__asan_init" in program.read():
+                self.skipTest("a sanitized program needs more address space than the limit leaves")
+        done = subprocess.run(["bash", "-c", 'ulimit -v 3000000; exec "$0" run tiny Hello --threads 1000', BIN],
+                              capture_output=True, check=False)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn(b"--threads 1000: the system gives no more than", done.stderr)
 
     def test_a_full_disk_is_a_failure(self):
         if not os.path.exists("/dev/full"):

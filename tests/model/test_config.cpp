@@ -118,6 +118,9 @@ TEST(Config, OtherVariantsAreRefusedByName) {
   for (const char* key : {"rope_type", "type"})
     expect_names(text_error([&](Json& text) { text["rope_parameters"][key] = "yarn"; }), {key, "yarn"});
   expect_names(text_error([](Json& text) { text["rope_parameters"]["factor"] = 4; }), {"rope_parameters.factor"});
+  // Also where rope_parameters is there and nothing would read it.
+  expect_names(text_error([](Json& text) { text["rope_scaling"] = {{"type", "yarn"}}; }), {"rope_scaling", "yarn"});
+  expect_names(text_error([](Json& text) { text["sliding_window"] = 128; }), {"sliding_window", "128"});
   Json config = small_config();
   config["model_type"] = "llama";
   expect_names(error_of(config), {"model_type", "llama", "qwen3_5_moe"});

@@ -192,6 +192,18 @@ TEST(Load, EveryTensorIsNeeded) {
   }
 }
 
+TEST(Load, VectorsMustBeFinite) {
+  TempDir dir;
+  TestModel model = mlx_model(small_config());
+  TestTensor& a_log = tensor_of(model, "language_model.model.layers.1.linear_attn.A_log");
+  const float infinite = INFINITY;
+  std::memcpy(a_log.bytes.data() + 4, &infinite, 4);
+  write_model(dir.path(), small_config(), model);
+  const std::string message = load_error(dir.path());
+  for (const char* part : {"layers.1.linear_attn.A_log", "finite", "inf", "element 1"})
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+}
+
 TEST(Load, EveryShapeAndTypeIsChecked) {
   for (const Json& config : {small_config(), raw_config()}) {
     const TestModel whole = config.contains("quantization") ? mlx_model(config) : raw_model(config);

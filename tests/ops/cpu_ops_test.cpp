@@ -230,6 +230,15 @@ TEST_P(CpuOps, RouterAndSort) {
         EXPECT_TRUE(std::isnan(weight[std::size_t(r * slots + s)]) && std::isnan(weight_ref[std::size_t(r * slots + s)]));
     EXPECT_EQ(weight[std::size_t(4 * slots)], 0.125f);  // all equal: the first eight, an eighth each
     EXPECT_EQ(chosen[std::size_t(4 * slots + 7)], 7);
+    // One NaN among finite logits is enough.
+    Floats spoilt(logits.begin() + 5 * experts, logits.begin() + 6 * experts);
+    spoilt[std::size_t(experts - 1)] = kNaN;
+    std::vector<std::int32_t> one(std::size_t(slots), -1);
+    Floats one_weight(std::size_t(slots), 0.0f);
+    run_units(k().router_topk, {spoilt.data(), one.data(), one_weight.data(), 1, experts, slots});
+    for (float w : one_weight) EXPECT_TRUE(std::isnan(w));
+    router_topk_ref({spoilt.data(), one.data(), one_weight.data(), 1, experts, slots});
+    for (float w : one_weight) EXPECT_TRUE(std::isnan(w));
     std::vector<std::int32_t> groups(std::size_t(experts + 1 + rows * slots)), groups_ref(groups.size());
     expert_sort_ref({chosen.data(), groups_ref.data(), rows, experts, slots});
     run_units(k().expert_sort, {chosen.data(), groups.data(), rows, experts, slots});

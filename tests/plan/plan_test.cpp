@@ -71,6 +71,18 @@ TEST(Hazards, IndependentOpsShareAStageAndDependentOnesDoNot) {
   EXPECT_THROW(check_stages(p), Error);
 }
 
+TEST(Hazards, AWriteWaitsForWhoStillReads) {
+  Plan p;
+  for (const char* name : {"a", "b"}) p.buffers.push_back({.name = name, .width = 1});
+  p.ops = {{.kind = OpKind::add, .name = "first", .writes = {0}},
+           {.kind = OpKind::add, .name = "reader", .reads = {0}, .writes = {1}},
+           {.kind = OpKind::add, .name = "overwrites", .writes = {0}}};
+  schedule(p);
+  check_stages(p);
+  EXPECT_EQ(find(p, "reader").stage, 1);
+  EXPECT_EQ(find(p, "overwrites").stage, 2);
+}
+
 TEST(Liveness, BuffersShareMemoryOnlyWhenTheirLivesDoNotOverlap) {
   const Plan p = scheduled("cpu");
   for (int rows : {1, 3, 64}) {
