@@ -1,8 +1,10 @@
 // Shards that are missing, cut, swapped or lying, and the layout of the real model by its headers alone.
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <unistd.h>
+
 #include <cstdlib>
+#include <fstream>
 
 #include "checkpoint/checkpoint.h"
 #include "model/fixture.h"
@@ -94,11 +96,17 @@ TEST_F(Shards, WrongTypeInTheHeader) {
   expect_refused(dir.path(), {shards[0].filename().string(), "embed_tokens.weight", "expected U32", "found I32"});
 }
 
-TEST_F(Shards, RefusalsAreFast) {
+TEST_F(Shards, OneByteTooFewIsRefused) {
   fs::resize_file(shards.back(), fs::file_size(shards.back()) - 1);
-  const auto begin = std::chrono::steady_clock::now();
   EXPECT_NE(load_error(dir.path()), "");
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(1));
+}
+
+// What the process holds in memory now; 0 where the system does not say so.
+std::uint64_t resident_bytes() {
+  std::ifstream in("/proc/self/statm");
+  std::uint64_t all = 0, resident = 0;
+  in >> all >> resident;
+  return resident * std::uint64_t(sysconf(_SC_PAGESIZE));
 }
 
 // The published conversion by header alone: real names, shapes and sizes, in a file that is a hole but for its header.
@@ -146,9 +154,9 @@ TEST_F(RealLayout, Converted) {
     entries.push_back({t.name, t.dtype, t.shape});
   entries.push_back({"vision_tower.blocks.0.attn.qkv.weight", DType::bf16, {3456, 1152}});
   write(entries, config());
-  const auto begin = std::chrono::steady_clock::now();
+  const std::uint64_t before = resident_bytes();
   const LoadedModel model = load_model(dir.path());
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2));
+  EXPECT_LT(resident_bytes() - before, total / 20) << "loading reads the header and maps the rest";
   EXPECT_GT(total, 19'000'000'000u);
   EXPECT_EQ(model.shape.layers, 40);
   EXPECT_EQ(model.shape.count(LayerKind::full_attention), 10);
