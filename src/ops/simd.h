@@ -77,6 +77,16 @@ LILY_SIMD F32 sum_each(const F32* a) {
   const F32 g = _mm512_unpacklo_ps(e[2], e[3]) + _mm512_unpackhi_ps(e[2], e[3]);
   return _mm512_shuffle_ps(f, g, 0x44) + _mm512_shuffle_ps(f, g, 0xee);
 }
+/// out[i] = sum of a[i]'s lanes, i < N (2 or 4), by a tree that N does not change.
+template <int N>
+LILY_SIMD void store_sums(const F32* a, float* out) {
+  const F32 f = _mm512_unpacklo_ps(a[0], a[1]) + _mm512_unpackhi_ps(a[0], a[1]);
+  const F32 g = N == 4 ? _mm512_unpacklo_ps(a[N - 2], a[N - 1]) + _mm512_unpackhi_ps(a[N - 2], a[N - 1]) : f;
+  const F32 e = _mm512_shuffle_ps(f, g, 0x44) + _mm512_shuffle_ps(f, g, 0xee);
+  const __m256 h = _mm256_add_ps(_mm512_castps512_ps256(e), high_half(e));
+  const __m128 q = _mm_add_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));
+  N == 4 ? _mm_storeu_ps(out, q) : _mm_storel_pi(reinterpret_cast<__m64*>(out), q);
+}
 /// Transposes the 4 × 4 floats of each 128-bit part of b[0 … 4).
 LILY_SIMD void transpose_parts(const F32* b, F32* out) {
   const F32 lo01 = _mm512_unpacklo_ps(b[0], b[1]), hi01 = _mm512_unpackhi_ps(b[0], b[1]);
@@ -183,6 +193,14 @@ LILY_SIMD F32 sum_each(const F32* a) {
   const F32 g = _mm256_unpacklo_ps(e[2], e[3]) + _mm256_unpackhi_ps(e[2], e[3]);
   return _mm256_shuffle_ps(f, g, 0x44) + _mm256_shuffle_ps(f, g, 0xee);
 }
+template <int N>
+LILY_SIMD void store_sums(const F32* a, float* out) {
+  const F32 f = _mm256_unpacklo_ps(a[0], a[1]) + _mm256_unpackhi_ps(a[0], a[1]);
+  const F32 g = N == 4 ? _mm256_unpacklo_ps(a[N - 2], a[N - 1]) + _mm256_unpackhi_ps(a[N - 2], a[N - 1]) : f;
+  const F32 e = _mm256_shuffle_ps(f, g, 0x44) + _mm256_shuffle_ps(f, g, 0xee);
+  const __m128 q = _mm_add_ps(_mm256_castps256_ps128(e), _mm256_extractf128_ps(e, 1));
+  N == 4 ? _mm_storeu_ps(out, q) : _mm_storel_pi(reinterpret_cast<__m64*>(out), q);
+}
 LILY_SIMD void transpose_parts(const F32* b, F32* out) {
   const F32 lo01 = _mm256_unpacklo_ps(b[0], b[1]), hi01 = _mm256_unpackhi_ps(b[0], b[1]);
   const F32 lo23 = _mm256_unpacklo_ps(b[2], b[3]), hi23 = _mm256_unpackhi_ps(b[2], b[3]);
@@ -277,6 +295,12 @@ LILY_SIMD float max_lane(F32 v) {
   return a > b ? a : b;
 }
 LILY_SIMD F32 sum_each(const F32* a) { return vpaddq_f32(vpaddq_f32(a[0], a[1]), vpaddq_f32(a[2], a[3])); }
+template <int N>
+LILY_SIMD void store_sums(const F32* a, float* out) {
+  const F32 f = vpaddq_f32(a[0], a[1]);
+  if constexpr (N == 4) vst1q_f32(out, vpaddq_f32(f, vpaddq_f32(a[2], a[3])));
+  else vst1_f32(out, vget_low_f32(vpaddq_f32(f, f)));
+}
 LILY_SIMD void transpose(F32* r) {
   const F32 a = vtrn1q_f32(r[0], r[1]), b = vtrn2q_f32(r[0], r[1]);
   const F32 c = vtrn1q_f32(r[2], r[3]), d = vtrn2q_f32(r[2], r[3]);

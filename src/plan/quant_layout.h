@@ -1,10 +1,11 @@
 // The form in which integer matrix products read their input rows (src/ops/quantize_rows writes it).
 //
-// A row is cut into groups of 32 values. A group has scale s = max|x|/127 and integers
-//   q1 = round(x / s),  and with two terms  q2 = round((x − q1·s)·254 / s),  both in −127 … 127,
+// A row is cut into groups of 64 values. A group has scale s = max|x|/127 and integers
+//   q1 = round(x / s),  and with two terms  q2 = round((x − q1·s)·256 / s),  both cut to −127 … 127,
 // (all zero when max|x| < 1e-35: its inverse must be finite)
-// so that x ≈ s·q1 (one term) or s/254·(254·q1 + q2) (two terms: error ≤ s/508, about 2^-16 of the group's maximum).
-// sum is the sum of the dequantised group, what a weight's bias multiplies: for a reader of one term the sum of s·q1, for a
+// so that x ≈ s·q1 (one term) or s/256·(256·q1 + q2) (two terms: error ≤ s/512, about 2^-16 of the group's maximum; s/256 where
+// x/s lies within 1/512 of the middle between two integers, where q2 is cut).
+// A sum is that of 32 dequantised values, what a weight's bias multiplies: for a reader of one term the sum of s·q1, for a
 // reader of both the sum with q2 (a code's part and a bias's part of a product must see the same x, or its error grows).
 #pragma once
 
@@ -12,18 +13,21 @@
 
 namespace lily {
 
-inline constexpr int kQuantGroup = 32;
+inline constexpr int kQuantGroup = 64;  // values under one scale
+inline constexpr int kSumGroup = 32;    // … in one sum: the least group of weights
 inline constexpr float kQuantSmallest = 1e-35f;
 
-/// Where the parts of one quantised row of `width` values lie. width is a multiple of 32.
+/// Where the parts of one quantised row of `width` values lie. width is a multiple of kQuantGroup.
 struct QuantLayout {
   int width = 0;
   int terms = 0;  // 1 or 2
   constexpr std::int64_t term_offset(int term) const { return std::int64_t(term) * width; }  // int8[width], order: see position
-  constexpr std::int64_t scale_offset() const { return std::int64_t(terms) * width; }        // float[width/32]: one unit of q1
+  constexpr std::int64_t scale_offset() const { return std::int64_t(terms) * width; }        // float[width/64]: one unit of q1
   /// float[width/32]: sums of the groups as their first `used` (1 … terms) terms stand for them.
-  constexpr std::int64_t sum_offset(int used) const { return scale_offset() + std::int64_t(used) * (width / kQuantGroup * 4); }
-  constexpr std::int64_t row_bytes() const { return (sum_offset(terms) + width / kQuantGroup * 4 + 63) / 64 * 64; }
+  constexpr std::int64_t sum_offset(int used) const {
+    return scale_offset() + width / kQuantGroup * 4 + std::int64_t(used - 1) * (width / kSumGroup * 4);
+  }
+  constexpr std::int64_t row_bytes() const { return (sum_offset(terms) + width / kSumGroup * 4 + 63) / 64 * 64; }
   /// Byte of value k in a term: even values in the first half, odd ones in the second, as 4-bit codes unpack.
   constexpr std::int64_t position(int k) const { return (k & 1) * (width / 2) + k / 2; }
 };

@@ -35,9 +35,9 @@ Expected expected_dot(const Matrix& w, std::int64_t e, std::int64_t r, Activatio
     if (act == Activations::f32) {
       v = x[k];
     } else {
-      const double scale = reinterpret_cast<const float*>(q + l.scale_offset())[k / 32];
+      const double scale = reinterpret_cast<const float*>(q + l.scale_offset())[k / kQuantGroup];
       v = double(std::int8_t(q[l.position(int(k))]));
-      if (terms == 2) v += double(std::int8_t(q[l.term_offset(1) + l.position(int(k))])) / 254.0;
+      if (terms == 2) v += double(std::int8_t(q[l.term_offset(1) + l.position(int(k))])) / 256.0;
       v *= scale;
     }
     if (!w.group) {
@@ -95,7 +95,7 @@ std::vector<Case> cases() {
       for (int group : {32, 64, 128})
         for (DType type : {DType::bf16, DType::f16, DType::f32})
           out.push_back({19, 640, bits, group, type, 3, bits % 2 ? i16 : i8, 2, decode});
-    for (int bits : {3, 4, 8}) out.push_back({21, 96, bits, 32, DType::bf16, 5, i16, 2, decode});
+    for (int bits : {3, 4, 8}) out.push_back({21, 192, bits, 32, DType::bf16, 5, i16, 2, decode});
     for (int bits : {2, 4, 5, 8}) out.push_back({37, 576, bits, 64, DType::bf16, 5, f, 0, decode});
     for (DType type : {DType::bf16, DType::f16, DType::f32}) out.push_back({22, 203, 0, 0, type, 6, f, 0, decode});
   }
@@ -163,9 +163,13 @@ TEST(Matmul, ComparisonCanFail) {
     }
 }
 
-// Prefill adds in one order whatever the width of a vector, so instruction sets agree bit by bit: the same integers.
-TEST(Matmul, PrefillBitsAreTheSameOnEveryInstructionSet) {
-  const auto isas = available_isas();
+// Prefill adds in one order whatever the width of a vector, so instruction sets with dot products agree bit by bit: the same
+// integers. Those without convert a sum to float twice as often (every 32 columns).
+TEST(Matmul, PrefillBitsAreTheSameOnEveryInstructionSetWithDotProducts) {
+  std::vector<Isa> isas;
+  for (const Isa& isa : available_isas())
+    if (std::string(isa.name) != "avx2" && std::string(isa.name) != "neon") isas.push_back(isa);
+  if (isas.size() < 2) GTEST_SKIP() << "this processor runs fewer than two of them";
   for (const Case& c : cases()) {
     if (c.decode || c.act == Activations::f32) continue;
     TestMatrix w(1, c.rows, c.cols, c.bits, c.group, c.type, 3);

@@ -38,7 +38,7 @@ static void linear_decode(const LinearArgs& a, const InputRows& in, std::int64_t
     rows.first = t;
     Arena local = arena;
     GemvInput input;
-    if (!dense) gemv_prepare(rows, m, a.w.cols, a.w.group, &input, &local);
+    if (!dense) gemv_prepare(rows, m, a.w, &input, &local);
     for (std::int64_t u = begin; u < end; ++u) {
       const std::int64_t r0 = u * kGemvBlock;
       const int n = int(a.w.rows - r0 < kGemvBlock ? a.w.rows - r0 : std::int64_t(kGemvBlock));

@@ -18,8 +18,19 @@
 namespace lily::ops::LILY_ISA {
 
 constexpr int kByteLanes = 4 * kLanes;
-/// Steps that a Dot takes between start (or next_term) and total.
+/// Steps that a Dot takes at most between start (or next_term) and total.
+#if defined(__AVX512F__) || defined(__AVXVNNI__) || defined(__ARM_FEATURE_DOTPROD)
+constexpr int kDotSteps = 16;
+#else
 constexpr int kDotSteps = 8;
+#endif
+
+/// Which group of columns a lane of a dot product belongs to. A step of `lane_cols`·kLanes columns begins at a multiple of its own
+/// length; groups are powers of two, 32 at least.
+struct LaneGroups;
+LILY_SIMD LaneGroups lane_groups(std::int64_t group, int lane_cols);
+/// The groups' values (scales of a row) over the lanes of the step that begins at column `col`. Reads kLanes floats.
+LILY_SIMD F32 over_lanes(const LaneGroups& g, const float* values, std::int64_t col);
 
 #if defined(__x86_64__)
 LILY_SIMD std::int32_t load_dword(const void* p) {
@@ -36,7 +47,7 @@ using I32 = __m512i;
 
 LILY_SIMD I32 zero_int() { return _mm512_setzero_si512(); }
 LILY_SIMD I32 add(I32 a, I32 b) { return _mm512_add_epi32(a, b); }
-LILY_SIMD I32 times254(I32 a) { return _mm512_sub_epi32(_mm512_slli_epi32(a, 8), _mm512_slli_epi32(a, 1)); }
+LILY_SIMD I32 times256(I32 a) { return _mm512_slli_epi32(a, 8); }
 LILY_SIMD F32 to_float(I32 a) { return _mm512_cvtepi32_ps(a); }
 LILY_SIMD Bytes load_bytes(const void* p) { return _mm512_loadu_si512(p); }
 LILY_SIMD void store_bytes(void* p, Bytes v) { _mm512_storeu_si512(p, v); }
@@ -78,17 +89,24 @@ LILY_SIMD void store_pair_sums(const float* p, float* out) {
   const F32 sum = _mm512_permutexvar_ps(even, a) + _mm512_permutexvar_ps(_mm512_or_si512(even, _mm512_set1_epi32(1)), a);
   _mm256_storeu_ps(out, _mm512_castps512_ps256(sum));
 }
-/// Scales of weight groups of 64 over the lanes of step `step` of a row (a step is 8·kLanes columns). Reads kLanes floats.
-LILY_SIMD F32 scales64(const float* scales, std::int64_t step) {
-  const __m512i at = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
-  return _mm512_permutexvar_ps(at, _mm512_loadu_ps(scales + 2 * step));
+struct LaneGroups {
+  __m512i lane;
+  int shift;
+};
+LILY_SIMD LaneGroups lane_groups(std::int64_t group, int lane_cols) {
+  const int shift = __builtin_ctzll(std::uint64_t(group));
+  const __m512i at = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  return {_mm512_srl_epi32(_mm512_mullo_epi32(at, _mm512_set1_epi32(lane_cols)), _mm_cvtsi32_si128(shift)), shift};
+}
+LILY_SIMD F32 over_lanes(const LaneGroups& g, const float* values, std::int64_t col) {
+  return _mm512_permutexvar_ps(g.lane, _mm512_loadu_ps(values + (col >> g.shift)));
 }
 
 template <bool kWide>
 struct Dot {
   I32 a = _mm512_setzero_si512();
   LILY_SIMD_MEMBER void step(Bytes code, Bytes x) { a = _mm512_dpbusd_epi32(a, code, x); }
-  LILY_SIMD_MEMBER void next_term() { a = times254(a); }
+  LILY_SIMD_MEMBER void next_term() { a = times256(a); }
   LILY_SIMD_MEMBER I32 total() const { return a; }
 };
 
@@ -99,7 +117,7 @@ using I32 = __m256i;
 
 LILY_SIMD I32 zero_int() { return _mm256_setzero_si256(); }
 LILY_SIMD I32 add(I32 a, I32 b) { return _mm256_add_epi32(a, b); }
-LILY_SIMD I32 times254(I32 a) { return _mm256_sub_epi32(_mm256_slli_epi32(a, 8), _mm256_slli_epi32(a, 1)); }
+LILY_SIMD I32 times256(I32 a) { return _mm256_slli_epi32(a, 8); }
 LILY_SIMD F32 to_float(I32 a) { return _mm256_cvtepi32_ps(a); }
 LILY_SIMD Bytes load_bytes(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
 LILY_SIMD void store_bytes(void* p, Bytes v) { _mm256_storeu_si256(static_cast<__m256i*>(p), v); }
@@ -134,14 +152,25 @@ LILY_SIMD void store_pair_sums(const float* p, float* out) {
   const F32 h = _mm256_hadd_ps(_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8));  // pairs 0 1 4 5, 2 3 6 7
   _mm256_storeu_ps(out, _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(h), 0xd8)));
 }
-LILY_SIMD F32 scales64(const float* scales, std::int64_t step) { return _mm256_set1_ps(scales[step]); }
+struct LaneGroups {
+  __m256i lane;
+  int shift;
+};
+LILY_SIMD LaneGroups lane_groups(std::int64_t group, int lane_cols) {
+  const int shift = __builtin_ctzll(std::uint64_t(group));
+  const __m256i at = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+  return {_mm256_srl_epi32(_mm256_mullo_epi32(at, _mm256_set1_epi32(lane_cols)), _mm_cvtsi32_si128(shift)), shift};
+}
+LILY_SIMD F32 over_lanes(const LaneGroups& g, const float* values, std::int64_t col) {
+  return _mm256_permutevar8x32_ps(_mm256_loadu_ps(values + (col >> g.shift)), g.lane);
+}
 
 #if defined(__AVXVNNI__)
 template <bool kWide>
 struct Dot {
   I32 a = _mm256_setzero_si256();
   LILY_SIMD_MEMBER void step(Bytes code, Bytes x) { a = _mm256_dpbusd_avx_epi32(a, code, x); }
-  LILY_SIMD_MEMBER void next_term() { a = times254(a); }
+  LILY_SIMD_MEMBER void next_term() { a = times256(a); }
   LILY_SIMD_MEMBER I32 total() const { return a; }
 };
 #else
@@ -151,7 +180,7 @@ struct Dot {  // narrow: codes up to 15
   I32 before = _mm256_setzero_si256();
   LILY_SIMD_MEMBER void step(Bytes code, Bytes x) { a = _mm256_add_epi16(a, _mm256_maddubs_epi16(code, x)); }
   LILY_SIMD_MEMBER void next_term() {
-    before = times254(total());
+    before = times256(total());
     a = _mm256_setzero_si256();
   }
   LILY_SIMD_MEMBER I32 total() const { return add(before, _mm256_madd_epi16(a, _mm256_set1_epi16(1))); }
@@ -165,7 +194,7 @@ struct Dot<true> {
     high = _mm256_add_epi16(high, _mm256_maddubs_epi16(high_nibbles(code), x));
   }
   LILY_SIMD_MEMBER void next_term() {
-    before = times254(total());
+    before = times256(total());
     low = high = _mm256_setzero_si256();
   }
   LILY_SIMD_MEMBER I32 total() const {
@@ -181,7 +210,7 @@ using I32 = int32x4_t;
 
 LILY_SIMD I32 zero_int() { return vdupq_n_s32(0); }
 LILY_SIMD I32 add(I32 a, I32 b) { return vaddq_s32(a, b); }
-LILY_SIMD I32 times254(I32 a) { return vsubq_s32(vshlq_n_s32(a, 8), vshlq_n_s32(a, 1)); }
+LILY_SIMD I32 times256(I32 a) { return vshlq_n_s32(a, 8); }
 LILY_SIMD F32 to_float(I32 a) { return vcvtq_f32_s32(a); }
 LILY_SIMD Bytes load_bytes(const void* p) { return vld1q_u8(static_cast<const std::uint8_t*>(p)); }
 LILY_SIMD void store_bytes(void* p, Bytes v) { vst1q_u8(static_cast<std::uint8_t*>(p), v); }
@@ -212,7 +241,13 @@ LILY_SIMD void load_transposed(const void* p, std::int64_t stride, Bytes* out) {
 LILY_SIMD void store_pair_sums(const float* p, float* out) {
   for (int i = 0; i < 8; i += 4) vst1q_f32(out + i, vpaddq_f32(vld1q_f32(p + 2 * i), vld1q_f32(p + 2 * i + 4)));
 }
-LILY_SIMD F32 scales64(const float* scales, std::int64_t step) { return vdupq_n_f32(scales[step / 2]); }
+struct LaneGroups {  // a step is 32 columns at most: one group
+  int shift;
+};
+LILY_SIMD LaneGroups lane_groups(std::int64_t group, int) { return {__builtin_ctzll(std::uint64_t(group))}; }
+LILY_SIMD F32 over_lanes(const LaneGroups& g, const float* values, std::int64_t col) {
+  return vdupq_n_f32(values[col >> g.shift]);
+}
 
 #if defined(__ARM_FEATURE_DOTPROD)
 struct Sums {  // 32-bit sums of four products
@@ -237,7 +272,7 @@ struct Dot {  // narrow: codes up to 15
   I32 before = vdupq_n_s32(0);
   LILY_SIMD_MEMBER void step(Bytes code, Bytes x) { s.step(code, x); }
   LILY_SIMD_MEMBER void next_term() {
-    before = times254(total());
+    before = times256(total());
     s = Sums();
   }
   LILY_SIMD_MEMBER I32 total() const { return add(before, s.total()); }
@@ -251,7 +286,7 @@ struct Dot<true> {
     high.step(high_nibbles(code), x);
   }
   LILY_SIMD_MEMBER void next_term() {
-    before = times254(total());
+    before = times256(total());
     low = high = Sums();
   }
   LILY_SIMD_MEMBER I32 total() const { return add(before, add(low.total(), vshlq_n_s32(high.total(), 4))); }

@@ -2,20 +2,21 @@
 //
 // A panel is 2·kLanes weight rows over kPanelCols columns, unpacked into scratch one code a byte and interleaved by dwords: a
 // vector holds the same four columns (all even, or all odd, as the input is laid out) of kLanes rows. A tile multiplies a panel
-// with up to kTileTokens input rows, four bytes of each broadcast. For each weight group and output:
-//   t = 0; for each 32 columns: t = fma(float(exact sum), input scale, t)
-//   out = fma(t, weight scale, out); out = fma(bias, input sum, out)
-// in the order of the columns: that order is the whole definition of a result's bits.
+// with up to kTileTokens input rows, four bytes of each broadcast. Columns under one weight scale and one input scale make a
+// segment (of 32 columns where sums are kept in 16 bits). For each segment and output:
+//   out = fma(float(exact sum), weight scale · input scale, out)
+// and after a weight group's last segment out = fma(bias, input sum, out), in the order of the columns: that order is the whole
+// definition of a result's bits.
 #include "ops/matmul/codes.h"
 
 namespace lily::ops::LILY_ISA {
 
 constexpr int kPanelRows = 2 * kLanes;
 constexpr int kPanelCols = 512;                   // a multiple of every group
-constexpr int kParts = kPanelCols / kQuantGroup;  // input scales of a row in a panel; also the most weight groups
+constexpr int kParts = kPanelCols / kSumGroup;    // the most weight groups in a panel
 constexpr int kPanelBytes = kPanelRows * kPanelCols;
 #if defined(__AVX512F__)
-constexpr int kTileTokens = 6;  // 12 sums, 12 t, 2 weights, a broadcast: 27 of 32 registers
+constexpr int kTileTokens = 6;  // 12 exact sums, 12 of floats, 2 weights, a broadcast: 27 of 32 registers
 #elif defined(__AVX2__)
 constexpr int kTileTokens = 3;  // of 16 registers
 #else
@@ -35,91 +36,133 @@ struct TileInput {
   std::int64_t scales;  // … to its scales from column k on
   const float* sums;
 };
-// Cache lines to ask for while multiplying, `rate` for every 32 columns: evenly, since a core has few requests under way at a
-// time and waits when they are all taken. The last line of the list is asked for again and again.
+// What to ask for while multiplying: a block's codes, scales and biases, each of them in one piece, in the order of memory, `rate`
+// lines for every segment: evenly, since a core has few requests under way at a time and waits when they are all taken.
 struct Ahead {
-  const std::byte* const* line;
-  const std::byte* const* last;
+  const std::byte *line, *end;
+  const std::byte *then[2], *then_end[2];
+  int left;  // of `then`
   int rate;
 };
+LILY_SIMD void ask(Ahead* a, int lines) {
+  for (int i = 0; i < lines; ++i, a->line += 64) {
+    if (a->line >= a->end) {
+      if (a->left == 0) return;
+      --a->left;
+      a->line = a->then[a->left];
+      a->end = a->then_end[a->left];
+    }
+    __builtin_prefetch(a->line, 0, 2);
+  }
+}
+static Ahead ahead_of(const NextRows& next, int steps, int unpacks) {
+  if (next.n == 0) return {};
+  const Matrix& w = *next.w;
+  const std::int64_t bytes = next.n * w.row_bytes, side = next.n * w.scale_row_bytes;
+  const std::byte *codes = w.data + next.r0 * w.row_bytes, *scales = w.scales + next.r0 * w.scale_row_bytes,
+                  *biases = w.biases + next.r0 * w.scale_row_bytes;
+  const std::int64_t lines = (bytes + 2 * side) / 64 + 3;
+  return {scales, scales + side, {codes, biases}, {codes + bytes, biases + side}, 2, int((lines - unpacks + steps - 1) / steps)};
+}
 
-// The exact sums of 32 columns: 2 vectors of weight rows × T input rows.
-template <bool kWide, int kTerms, int T>
+// How a panel's columns fall into segments.
+struct Segments {
+  int count, halves;         // halves: times 32 columns
+  int group_ends;            // a weight group ends after every so many segments: a power of two
+  int scale_shift;           // segment s has the input scale s >> scale_shift
+};
+LILY_SIMD Segments segments_of(std::int64_t group, int cols) {
+  const int most = kDotSteps * 4, size = group < most ? int(group) : most;
+  return {cols / size, size / 32, int(group) / size, size == 64 ? 0 : 1};
+}
+
+// Adds the exact sums of 32 columns: 2 vectors of weight rows × T input rows.
+template <bool kWide, int T>
 LILY_SIMD void tile_dots(const std::uint8_t* codes, const TileInput& x, std::int64_t at, Dot<kWide> (&dot)[T][2]) {
-#pragma GCC unroll 2
-  for (int term = 0; term < kTerms; ++term) {
-    if (term > 0)
-#pragma GCC unroll 6
-      for (int t = 0; t < T; ++t) dot[t][0].next_term(), dot[t][1].next_term();
 #pragma GCC unroll 8
-    for (int i = 0; i < kDotSteps; ++i) {
-      const Bytes w0 = load_bytes(codes + i * 2 * kByteLanes), w1 = load_bytes(codes + i * 2 * kByteLanes + kByteLanes);
-      const std::int64_t from = at + term * x.term + (i & 1) * x.odd + i / 2 * 4;
+  for (int i = 0; i < 8; ++i) {
+    const Bytes w0 = load_bytes(codes + i * 2 * kByteLanes), w1 = load_bytes(codes + i * 2 * kByteLanes + kByteLanes);
+    const std::int64_t from = at + (i & 1) * x.odd + i / 2 * 4;
 #pragma GCC unroll 6
-      for (int t = 0; t < T; ++t) {
-        const Bytes b = broadcast4(x.even[t] + from);
-        dot[t][0].step(w0, b);
-        dot[t][1].step(w1, b);
-      }
+    for (int t = 0; t < T; ++t) {
+      const Bytes b = broadcast4(x.even[t] + from);
+      dot[t][0].step(w0, b);
+      dot[t][1].step(w1, b);
     }
   }
 }
 
-// out[t·kBlockRows + lane] over a panel's columns; `first`: out begins at zero. A weight group has `parts` times 32 columns.
+// out[t·kBlockRows + lane] over a panel's columns; `first`: out begins at zero.
 template <bool kWide, int kTerms, int T>
-static void gemm_tile(const Panel& w, const TileInput& x, int groups, int parts, bool first, Ahead* ahead, float* out) {
-  const std::byte* const* line = ahead->line;
+static void gemm_tile(const Panel& w, const TileInput& x, const Segments& s, bool first, Ahead* ahead, float* out) {
+  constexpr std::int64_t kHalfBytes = 8 * 2 * kByteLanes;  // of codes of 32 columns
+  F32 acc[T][2];
+#pragma GCC unroll 6
+  for (int t = 0; t < T; ++t) {
+    acc[t][0] = first ? zero() : load(out + t * kBlockRows);
+    acc[t][1] = first ? zero() : load(out + t * kBlockRows + kLanes);
+  }
   const std::uint8_t* codes = w.codes;
+  const float *scales = w.scales, *biases = w.biases;
   std::int64_t at = 0;
-  int part = 0;
-  for (int g = 0; g < groups; ++g) {
-    F32 sum[T][2];
+  for (int i = 0, group = 0; i < s.count; ++i) {
+    Dot<kWide> dot[T][2];
+#pragma GCC unroll 2
+    for (int term = 0; term < kTerms; ++term) {
+      if (term > 0)
 #pragma GCC unroll 6
-    for (int t = 0; t < T; ++t) sum[t][0] = sum[t][1] = zero();
-    for (int p = 0; p < parts; ++p, ++part, at += kQuantGroup / 2, codes += kDotSteps * 2 * kByteLanes) {
-      for (int i = 0; i < ahead->rate; ++i, line += line < ahead->last) __builtin_prefetch(*line, 0, 2);
-      Dot<kWide> dot[T][2];
-      tile_dots<kWide, kTerms, T>(codes, x, at, dot);
-#pragma GCC unroll 6
-      for (int t = 0; t < T; ++t) {
-        const F32 s = set1(*reinterpret_cast<const float*>(x.even[t] + (x.scales + 4 * part)));
-        sum[t][0] = fma(to_float(dot[t][0].total()), s, sum[t][0]);
-        sum[t][1] = fma(to_float(dot[t][1].total()), s, sum[t][1]);
+        for (int t = 0; t < T; ++t) dot[t][0].next_term(), dot[t][1].next_term();
+      for (int h = 0; h < s.halves; ++h) {
+        ask(ahead, ahead->rate);
+        tile_dots<kWide, T>(codes + h * kHalfBytes, x, at + term * x.term + h * 16, dot);
       }
     }
-    const float *scales = w.scales + g * kBlockRows, *biases = w.biases + g * kBlockRows;
-    const bool clear = first && g == 0;
+    const F32 w0 = load(scales), w1 = load(scales + kLanes);
 #pragma GCC unroll 6
     for (int t = 0; t < T; ++t) {
-      const F32 s = set1(x.sums[t * kParts + g]);
-      float* y = out + t * kBlockRows;
-      const F32 y0 = clear ? zero() : load(y), y1 = clear ? zero() : load(y + kLanes);
-      store(y, fma(load(biases), s, fma(sum[t][0], load(scales), y0)));
-      store(y + kLanes, fma(load(biases + kLanes), s, fma(sum[t][1], load(scales + kLanes), y1)));
+      const F32 v = set1(*reinterpret_cast<const float*>(x.even[t] + (x.scales + 4 * (i >> s.scale_shift))));
+      acc[t][0] = fma(to_float(dot[t][0].total()), w0 * v, acc[t][0]);
+      acc[t][1] = fma(to_float(dot[t][1].total()), w1 * v, acc[t][1]);
     }
+    codes += s.halves * kHalfBytes;
+    at += s.halves * 16;
+    if ((i + 1) & (s.group_ends - 1)) continue;
+    const F32 b0 = load(biases), b1 = load(biases + kLanes);
+#pragma GCC unroll 6
+    for (int t = 0; t < T; ++t) {
+      const F32 v = set1(x.sums[t * kParts + group]);
+      acc[t][0] = fma(b0, v, acc[t][0]);
+      acc[t][1] = fma(b1, v, acc[t][1]);
+    }
+    ++group, scales += kBlockRows, biases += kBlockRows;
   }
-  ahead->line = line;
+#pragma GCC unroll 6
+  for (int t = 0; t < T; ++t) {
+    store(out + t * kBlockRows, acc[t][0]);
+    store(out + t * kBlockRows + kLanes, acc[t][1]);
+  }
 }
 
 template <bool kWide, int kTerms>
-LILY_SIMD void gemm_tile_any(int tokens, const Panel& w, const TileInput& x, int groups, int parts, bool first,
-                             Ahead* ahead, float* out) {
+LILY_SIMD void gemm_tile_any(int tokens, const Panel& w, const TileInput& x, const Segments& s, bool first, Ahead* ahead,
+                             float* out) {
   switch (tokens) {
-    case 1: gemm_tile<kWide, kTerms, 1>(w, x, groups, parts, first, ahead, out); break;
-    case 2: gemm_tile<kWide, kTerms, 2>(w, x, groups, parts, first, ahead, out); break;
-    case 3: gemm_tile<kWide, kTerms, 3>(w, x, groups, parts, first, ahead, out); break;
+    case 1: gemm_tile<kWide, kTerms, 1>(w, x, s, first, ahead, out); break;
+    case 2: gemm_tile<kWide, kTerms, 2>(w, x, s, first, ahead, out); break;
+    case 3: gemm_tile<kWide, kTerms, 3>(w, x, s, first, ahead, out); break;
 #if !defined(__AVX2__) || defined(__AVX512F__)
-    case 4: gemm_tile<kWide, kTerms, 4>(w, x, groups, parts, first, ahead, out); break;
-    case 5: gemm_tile<kWide, kTerms, 5>(w, x, groups, parts, first, ahead, out); break;
-    default: gemm_tile<kWide, kTerms, 6>(w, x, groups, parts, first, ahead, out); break;
+    case 4: gemm_tile<kWide, kTerms, 4>(w, x, s, first, ahead, out); break;
+    case 5: gemm_tile<kWide, kTerms, 5>(w, x, s, first, ahead, out); break;
+    default: gemm_tile<kWide, kTerms, 6>(w, x, s, first, ahead, out); break;
 #endif
   }
 }
 
 // kLanes rows of bytes, `stride` apart, interleaved by dwords; `nibbles`: each dword makes one of even and one of odd columns.
 // out: dword i of vector v at (i·step)·2·kByteLanes.
-LILY_SIMD void interleave_nibbles(const std::byte* in, std::int64_t stride, int cols, std::uint8_t* out) {
-  for (int k = 0; k < cols; k += kQuantGroup, in += 16) {
+LILY_SIMD void interleave_nibbles(const std::byte* in, std::int64_t stride, int cols, Ahead* ahead, std::uint8_t* out) {
+  for (int k = 0; k < cols; k += 32, in += 16) {
+    ask(ahead, 1);
     Bytes d[4];
     load_transposed(in, stride, d);
 #pragma GCC unroll 4
@@ -131,7 +174,7 @@ LILY_SIMD void interleave_nibbles(const std::byte* in, std::int64_t stride, int 
 }
 LILY_SIMD void interleave_bytes(const std::uint8_t* even, const std::uint8_t* odd, std::int64_t stride, int cols,
                                 std::uint8_t* out) {
-  for (int k = 0; k < cols; k += kQuantGroup, even += 16, odd += 16) {
+  for (int k = 0; k < cols; k += 32, even += 16, odd += 16) {
     Bytes e[4], o[4];
     load_transposed(even, stride, e);
     load_transposed(odd, stride, o);
@@ -144,19 +187,20 @@ LILY_SIMD void interleave_bytes(const std::uint8_t* even, const std::uint8_t* od
 }
 
 // Codes of kLanes rows from r0 (those ≥ end repeat the last), columns k … k + cols, into one vector of a panel.
-static void unpack_vector(const Matrix& w, std::int64_t r0, std::int64_t end, std::int64_t k, int cols, std::uint8_t* out) {
+static void unpack_vector(const Matrix& w, std::int64_t r0, std::int64_t end, std::int64_t k, int cols, Ahead* ahead,
+                          std::uint8_t* out) {
   const std::byte* data = w.data + k * w.bits / 8;
   alignas(64) std::uint8_t buffer[kLanes * kPanelCols];
   if (w.bits == 4) {
     if (r0 + kLanes <= end) {
-      interleave_nibbles(data + r0 * w.row_bytes, w.row_bytes, cols, out);
+      interleave_nibbles(data + r0 * w.row_bytes, w.row_bytes, cols, ahead, out);
       return;
     }
     for (int i = 0; i < kLanes; ++i) {
       const std::int64_t row = r0 + i < end ? r0 + i : end - 1;
       memcpy(buffer + i * (kPanelCols / 2), data + row * w.row_bytes, std::size_t(cols / 2));
     }
-    interleave_nibbles(reinterpret_cast<const std::byte*>(buffer), kPanelCols / 2, cols, out);
+    interleave_nibbles(reinterpret_cast<const std::byte*>(buffer), kPanelCols / 2, cols, ahead, out);
     return;
   }
   std::uint8_t codes[kPanelCols];
@@ -190,7 +234,7 @@ static void unpack_scales(const std::byte* from, std::int64_t row_bytes, DType t
   }
 }
 
-// Sums of a row over weight groups of `parts` times 32 columns, from those over 32 columns.
+// Sums of a row over weight groups of `parts` times kSumGroup columns.
 LILY_SIMD void group_sums(const float* sums, int groups, int parts, float* out) {
   if (parts == 2 && groups == kParts / 2) {
     store_pair_sums(sums, out);
@@ -203,28 +247,14 @@ LILY_SIMD void group_sums(const float* sums, int groups, int parts, float* out) 
   }
 }
 
-// Lists the cache lines of rows at columns k … of w, and with their first columns those of their scales and biases.
-static int list_lines(const Matrix& w, std::int64_t r0, int n, std::int64_t k, const std::byte** lines) {
-  const std::int64_t cols = w.cols - k < kPanelCols ? w.cols - k : std::int64_t(kPanelCols), bytes = cols * w.bits / 8;
-  const std::byte* p = w.data + r0 * w.row_bytes + k * w.bits / 8;
-  int count = 0;
-  for (int r = 0; r < n; ++r, p += w.row_bytes)
-    for (std::int64_t i = 0; i < bytes; i += 64) lines[count++] = p + i;
-  if (k > 0) return count;
-  for (std::int64_t i = 0; i < n * w.scale_row_bytes; i += 64) {  // rows follow one another
-    lines[count++] = w.scales + r0 * w.scale_row_bytes + i;
-    lines[count++] = w.biases + r0 * w.scale_row_bytes + i;
-  }
-  return count;
-}
+LILY_SIMD int tiles_of(int m) { return (m + kTileTokens - 1) / kTileTokens; }
 
 template <bool kWide, int kTerms>
 static void gemm_panels(const std::uint8_t* codes, int panels, const float* scales, const float* biases,
                         const std::byte* const* rows, const InputRows& in, std::int64_t k, int cols, int group,
-                        std::int64_t scale_at, const float* x_sums, int m, Ahead ahead, int lines, float* out) {
-  const int parts = group / kQuantGroup, tiles = (m + kTileTokens - 1) / kTileTokens;
-  const int steps = tiles * panels * (cols / kQuantGroup);
-  ahead.rate = (lines + steps - 1) / steps;
+                        std::int64_t scale_at, const float* x_sums, int m, Ahead* ahead, float* out) {
+  const Segments segments = segments_of(group, cols);
+  const int tiles = tiles_of(m);
   TileInput x;
   x.odd = in.layout.width / 2;
   x.term = in.layout.width;
@@ -235,7 +265,7 @@ static void gemm_panels(const std::uint8_t* codes, int panels, const float* scal
       const int tokens = (m - t0 + tiles - i - 1) / (tiles - i);  // tiles of nearly equal height
       for (int t = 0; t < tokens; ++t) x.even[t] = rows[t0 + t] + k / 2;
       x.sums = x_sums + t0 * kParts;
-      gemm_tile_any<kWide, kTerms>(tokens, w, x, cols / group, parts, k == 0, &ahead,
+      gemm_tile_any<kWide, kTerms>(tokens, w, x, segments, k == 0, ahead,
                                    out + t0 * kBlockRows + p * kPanelRows);
       t0 += tokens;
     }
@@ -249,35 +279,31 @@ void gemm_block(const Matrix& w, std::int64_t r0, int n, const InputRows& in, in
   float* biases = arena.take<float>(kParts * kBlockRows);
   float* x_sums = arena.take<float>(kBlockTokens * kParts);
   auto** rows = arena.take<const std::byte*>(kBlockTokens);
-  auto** lines = arena.take<const std::byte*>(kBlockRows * (kPanelCols / 64 + 2) + 2 * w.scale_row_bytes);
   for (int i = 0; i < m; ++i) rows[i] = quantized_row(in, i);
   const bool two = two_terms(in), wide = w.bits > 4;
   const std::int64_t scale_at = in.layout.scale_offset(), sum_at = in.layout.sum_offset(two ? 2 : 1), end = r0 + n;
   const int panels = (n + kPanelRows - 1) / kPanelRows, group = int(w.group);
+  Ahead ahead = ahead_of(next, tiles_of(m) * panels * int(w.cols / 32), 2 * panels * int(w.cols / 32));
   for (std::int64_t k = 0; k < w.cols; k += kPanelCols) {
     const int cols = int(w.cols - k < kPanelCols ? w.cols - k : std::int64_t(kPanelCols));
     for (int v = 0; v < 2 * panels; ++v) {
       const std::int64_t row = r0 + v * kLanes < end ? r0 + v * kLanes : end - 1;
-      unpack_vector(w, row, end, k, cols, codes + v / 2 * kPanelBytes + v % 2 * kByteLanes);
+      unpack_vector(w, row, end, k, cols, &ahead, codes + v / 2 * kPanelBytes + v % 2 * kByteLanes);
       unpack_scales(w.scales, w.scale_row_bytes, w.scale_type, row, end, k / group, cols / group, scales + v * kLanes);
-      if (two)  // a sum counts in units of a 254th of the input's scale
+      if (two)  // a sum counts in units of a 256th of the input's scale
         for (int g = 0; g < cols / group; ++g) {
           float* s = scales + g * kBlockRows + v * kLanes;
-          store(s, load(s) / set1(254.0f));
+          store(s, load(s) * set1(1.0f / 256.0f));
         }
       unpack_scales(w.biases, w.scale_row_bytes, w.scale_type, row, end, k / group, cols / group, biases + v * kLanes);
     }
     for (int i = 0; i < m; ++i) {
-      const auto* sums = reinterpret_cast<const float*>(rows[i] + sum_at) + k / kQuantGroup;
-      group_sums(sums, cols / group, group / kQuantGroup, x_sums + i * kParts);
+      const auto* sums = reinterpret_cast<const float*>(rows[i] + sum_at) + k / kSumGroup;
+      group_sums(sums, cols / group, group / kSumGroup, x_sums + i * kParts);
     }
     const auto run = wide ? (two ? gemm_panels<true, 2> : gemm_panels<true, 1>)
                           : (two ? gemm_panels<false, 2> : gemm_panels<false, 1>);
-    int count = 0;
-    if (k + cols < w.cols) count = list_lines(w, r0, n, k + cols, lines);
-    else if (next.n > 0) count = list_lines(*next.w, next.r0, next.n, 0, lines);
-    const Ahead ahead = {lines, lines + (count > 0 ? count - 1 : 0), 0};
-    run(codes, panels, scales, biases, rows, in, k, cols, group, scale_at, x_sums, m, ahead, count, out);
+    run(codes, panels, scales, biases, rows, in, k, cols, group, scale_at, x_sums, m, &ahead, out);
   }
 }
 
@@ -294,7 +320,7 @@ void product_block(const Matrix& w, std::int64_t r0, int n, const InputRows& in,
       if (in.pairs) part.pairs += i;
       Arena local = arena;
       GemvInput input;
-      gemv_prepare(part, m - i < kGemvRows ? m - i : kGemvRows, w.cols, w.group, &input, &local);
+      gemv_prepare(part, m - i < kGemvRows ? m - i : kGemvRows, w, &input, &local);
       gemv_block(w, r0, n, input, next, out + i * kBlockRows, local);
     }
   }

@@ -22,7 +22,7 @@ constexpr int kGemvBlock = 32;     // rows of a matrix in a unit of decode
 constexpr int kGemvRows = 8;       // rows of input that gemv takes at once
 
 /// Hands out a worker's scratch. Copies forget what they handed out when they go. Needs, at their largest, for matrices of
-/// `cols` columns: dense 64·cols bytes, gemv 23·cols, gemm 330 KB whatever cols is: cols up to 32768 always fit.
+/// `cols` columns: dense 64·cols bytes, gemv 32·cols, gemm 330 KB whatever cols is: cols up to 32768 always fit.
 struct Arena {
   std::byte* at;
   template <class T>
@@ -66,16 +66,15 @@ void dense_block(const Matrix& w, std::int64_t r0, int n, const InputRows& in, i
 void gemm_block(const Matrix& w, std::int64_t r0, int n, const InputRows& in, int m, const NextRows& next, float* out,
                 Arena arena);
 
-/// Input rows as gemv reads them; made once, used for any number of blocks of any matrix with the same columns and group.
+/// Input rows as gemv reads them; made once, used for any number of blocks of any matrix with the same columns, group and bits.
 struct GemvInput {
-  int m;                            // 1 … kGemvRows
+  int m;  // 1 … kGemvRows
   bool two;
-  std::int64_t cols, group;
-  const std::byte* q[kGemvRows];    // first term: even columns, then odd ones
-  const float* lanes;               // [kGemvRows][gemv_lanes]: the scale of each lane (8 columns)
-  const float* sums;                // [kGemvRows][gemv_groups]: what a weight group's bias multiplies
+  const std::byte* q[kGemvRows];   // terms of `cols` bytes, in the order that the codes have
+  const float* scales[kGemvRows];  // of one unit of the last term
+  const float* sums[kGemvRows];    // what a weight group's bias multiplies
 };
-void gemv_prepare(const InputRows& in, int m, std::int64_t cols, std::int64_t group, GemvInput* out, Arena* arena);
+void gemv_prepare(const InputRows& in, int m, const Matrix& w, GemvInput* out, Arena* arena);
 void gemv_block(const Matrix& w, std::int64_t r0, int n, const GemvInput& in, const NextRows& next, float* out, Arena arena);
 
 }  // namespace lily::ops::LILY_ISA

@@ -13,7 +13,7 @@ inline void dequantize_quantized_row(const std::byte* row, const QuantLayout& l,
     const int q1 = std::int8_t(row[l.term_offset(0) + l.position(k)]);
     const int q2 = two ? std::int8_t(row[l.term_offset(1) + l.position(k)]) : 0;
     const float scale = scales[k / kQuantGroup];
-    out[k] = two ? float(254 * q1 + q2) * (scale / 254.0f) : float(q1) * scale;
+    out[k] = two ? float(256 * q1 + q2) * (scale / 256.0f) : float(q1) * scale;
   }
 }
 }  // namespace lily::ops

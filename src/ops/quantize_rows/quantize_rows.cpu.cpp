@@ -5,7 +5,8 @@
 
 namespace lily::ops::LILY_ISA {
 
-constexpr int kVectors = kQuantGroup / kLanes;
+constexpr int kVectors = kQuantGroup / kLanes, kHalfVectors = kSumGroup / kLanes;
+static_assert(kQuantGroup == 2 * kSumGroup);
 
 // 32 integral floats in −127 … 127 as bytes: those at even places to `even`, those at odd places to `odd`.
 LILY_SIMD void store_split(const F32* v, std::byte* even, std::byte* odd) {
@@ -46,11 +47,12 @@ static void quantize_row(const float* x, const QuantLayout& l, std::byte* row) {
   const std::int64_t half = l.width / 2, groups = l.width / kQuantGroup;
   auto* scales = reinterpret_cast<float*>(row + l.scale_offset());
   auto* sums = reinterpret_cast<float*>(row + l.sum_offset(1));
+  auto* both_sums = reinterpret_cast<float*>(row + l.sum_offset(2));  // with two terms only
   F32 bad = zero();
   for (std::int64_t g = 0; g < groups; ++g) {
-    F32 v[kVectors], q1[kVectors], q2[kVectors];
-    F32 most = zero(), sum1 = zero(), sum2 = zero();
-#pragma GCC unroll 8
+    F32 v[kVectors];
+    F32 most = zero();
+#pragma GCC unroll 16
     for (int i = 0; i < kVectors; ++i) {
       v[i] = load(x + g * kQuantGroup + i * kLanes);
       most = max(most, abs(v[i]));
@@ -59,22 +61,27 @@ static void quantize_row(const float* x, const QuantLayout& l, std::byte* row) {
     const float largest = max_lane(most);
     const float scale = largest / 127.0f;
     const F32 inverse = set1(largest >= kQuantSmallest ? 127.0f / largest : 0.0f);
-#pragma GCC unroll 8
-    for (int i = 0; i < kVectors; ++i) {
-      const F32 t = v[i] * inverse;
-      q1[i] = round_even(t);
-      sum1 = sum1 + q1[i];  // exact: integers below 2^24
-      if (kTerms == 2) {
-        q2[i] = round_even((t - q1[i]) * set1(254.0f));
-        sum2 = fma(q1[i], set1(254.0f), sum2 + q2[i]);
-      }
-    }
-    std::byte* to = row + g * (kQuantGroup / 2);
-    store_split(q1, to, to + half);
-    if (kTerms == 2) store_split(q2, to + l.width, to + l.width + half);
     scales[g] = scale;
-    sums[g] = sum(sum1) * scale;
-    if (kTerms == 2) sums[groups + g] = sum(sum2) * (scale / 254.0f);
+    for (int h = 0; h < 2; ++h) {
+      F32 q1[kHalfVectors], q2[kHalfVectors];
+      F32 sum1 = zero(), sum2 = zero();
+#pragma GCC unroll 8
+      for (int i = 0; i < kHalfVectors; ++i) {
+        const F32 t = v[h * kHalfVectors + i] * inverse;
+        q1[i] = round_even(t);
+        sum1 = sum1 + q1[i];  // exact: integers below 2^24
+        if (kTerms == 2) {
+          q2[i] = min(max(round_even((t - q1[i]) * set1(256.0f)), set1(-127.0f)), set1(127.0f));
+          sum2 = fma(q1[i], set1(256.0f), sum2 + q2[i]);
+        }
+      }
+      const std::int64_t at = 2 * g + h;
+      std::byte* to = row + at * (kSumGroup / 2);
+      store_split(q1, to, to + half);
+      if (kTerms == 2) store_split(q2, to + l.width, to + l.width + half);
+      sums[at] = sum(sum1) * scale;
+      if (kTerms == 2) both_sums[at] = sum(sum2) * (scale / 256.0f);
+    }
   }
   const float poison = sum(bad);  // 0, or NaN
   if (poison != 0.0f)

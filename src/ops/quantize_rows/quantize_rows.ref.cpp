@@ -27,20 +27,23 @@ void quantize_rows_ref(const QuantizeRowsArgs& a) {
       for (int i = 0; i < kQuantGroup; ++i) largest = std::max(largest, std::fabs(v[i]));
       const float scale = largest / 127.0f;
       const float inverse = largest >= kQuantSmallest ? 127.0f / largest : 0.0f;
-      std::int32_t sum = 0, sum2 = 0;
+      scales[g] = scale;
+      std::int32_t sum[2] = {}, sum2[2] = {};  // of the group's halves
       for (int i = 0; i < kQuantGroup; ++i) {
         const float t = v[i] * inverse;
         const float q1 = std::nearbyint(t);
-        const float q2 = l.terms == 2 ? std::nearbyint((t - q1) * 254.0f) : 0.0f;
+        const float q2 = l.terms == 2 ? std::clamp(std::nearbyint((t - q1) * 256.0f), -127.0f, 127.0f) : 0.0f;
         const std::int64_t at = l.position(g * kQuantGroup + i);
         row[l.term_offset(0) + at] = std::byte(std::int8_t(q1));
         if (l.terms == 2) row[l.term_offset(1) + at] = std::byte(std::int8_t(q2));
-        sum += int(q1);
-        sum2 += int(q2);
+        sum[i / kSumGroup] += int(q1);
+        sum2[i / kSumGroup] += int(q2);
       }
-      scales[g] = scale;
-      sums[g] = float(sum) * scale;
-      if (l.terms == 2) both_sums[g] = float(254 * sum + sum2) * (scale / 254.0f);
+      for (int h = 0; h < kQuantGroup / kSumGroup; ++h) {
+        const int at = g * (kQuantGroup / kSumGroup) + h;
+        sums[at] = float(sum[h]) * scale;
+        if (l.terms == 2) both_sums[at] = float(256 * sum[h] + sum2[h]) * (scale / 256.0f);
+      }
     }
   }
 }
