@@ -145,7 +145,7 @@ void report(const Options& o, const std::string& name, const char* unit, const s
   std::fflush(stdout);
 }
 
-constexpr int kBatchesPerThread = 8;  // as the back end deals units out
+constexpr int kBatchesPerThread = 32;  // as the back end deals units out
 
 template <class Args>
 double run_units(Pool& pool, const CpuKernel<Args>& kernel, const Args& a) {

@@ -26,23 +26,36 @@ constexpr std::uint32_t kOpen = 1, kInside = 2, kInsideMask = 0xffe, kRun = 0x10
 
 std::int64_t batches(const ThreadPool::Task& t) { return (t.units + t.grain - 1) / t.grain; }
 
-// Runs batch `index` of the phase; false when there are not so many.
-bool run_batch(ThreadPool::Phase phase, std::int64_t index, int thread) {
+// Where thread `owner`'s share of n batches begins (and that of the one before it ends).
+std::int64_t share_begin(std::int64_t n, int owner, int threads) { return (n * owner + threads - 1) / threads; }
+
+// Batches of all tasks that are `owner`'s share of the phase.
+std::int64_t share_size(ThreadPool::Phase phase, int owner, int threads) {
+  std::int64_t sum = 0;
   for (const ThreadPool::Task& task : phase) {
     const std::int64_t n = batches(task);
-    if (index < n) {
-      const std::int64_t begin = index * task.grain;
-      task.run(task.context, begin, std::min(task.units, begin + task.grain), thread);
-      return true;
-    }
-    index -= n;
+    sum += share_begin(n, owner + 1, threads) - share_begin(n, owner, threads);
   }
-  return false;
+  return sum;
+}
+
+// Runs batch `index` of `owner`'s share on worker `thread`.
+void run_batch(ThreadPool::Phase phase, int owner, int threads, std::int64_t index, int thread) {
+  for (const ThreadPool::Task& task : phase) {
+    const std::int64_t n = batches(task), first = share_begin(n, owner, threads);
+    const std::int64_t count = share_begin(n, owner + 1, threads) - first;
+    if (index < count) {
+      const std::int64_t begin = (first + index) * task.grain;
+      task.run(task.context, begin, std::min(task.units, begin + task.grain), thread);
+      return;
+    }
+    index -= count;
+  }
 }
 
 }  // namespace
 
-ThreadPool::ThreadPool(int threads) : threads_(threads < 1 ? 1 : threads) {
+ThreadPool::ThreadPool(int threads) : threads_(threads < 1 ? 1 : threads), lines_((threads_ + kCountersPerLine - 1) / kCountersPerLine) {
   try {
     for (int t = 1; t < threads_; ++t) workers_.emplace_back([this, t] { worker(t); });
   } catch (const std::system_error& e) {
@@ -101,12 +114,13 @@ void ThreadPool::run(std::span<const Phase> phases) {
   if (phases.empty()) return;
   if (states_size_ < phases.size()) {
     states_ = std::make_unique<PhaseState[]>(phases.size());
+    next_ = std::make_unique<NextLine[]>(phases.size() * std::size_t(lines_));
     states_size_ = phases.size();
   }
   for (std::size_t i = 0; i < phases.size(); ++i) {
     std::int64_t total = 0;
     for (const Task& task : phases[i]) total += batches(task);
-    states_[i].next.store(0, std::memory_order_relaxed);
+    for (int t = 0; t < threads_; ++t) next(i, t).store(0, std::memory_order_relaxed);
     states_[i].left.store(std::uint32_t(total), std::memory_order_relaxed);
   }
   phases_ = phases;
@@ -120,8 +134,19 @@ void ThreadPool::run(std::span<const Phase> phases) {
 void ThreadPool::run_phases(int thread) {
   for (std::size_t i = 0; i < phases_.size(); ++i) {
     PhaseState& state = states_[i];
+    const Phase phase = phases_[i];
     std::uint32_t done = 0;
-    while (run_batch(phases_[i], state.next.fetch_add(1, std::memory_order_relaxed), thread)) ++done;
+    for (int k = 0; k < threads_; ++k) {  // its own share, then what the others have not begun
+      const int owner = thread + k < threads_ ? thread + k : thread + k - threads_;
+      const std::int64_t share = share_size(phase, owner, threads_);
+      std::atomic<std::uint32_t>& taken = next(i, owner);
+      while (taken.load(std::memory_order_relaxed) < share) {
+        const std::int64_t index = taken.fetch_add(1, std::memory_order_relaxed);
+        if (index >= share) break;
+        run_batch(phase, owner, threads_, index, thread);
+        ++done;
+      }
+    }
     // Whoever goes on has seen left == 0 in acquire order, and with it everything that the phase wrote.
     if (done > 0 && state.left.fetch_sub(done, std::memory_order_seq_cst) == done) {
       wake(state.left);

@@ -3,7 +3,8 @@
 // A forward pass is hundreds of short phases (some under 10 µs), so workers stay awake during a run. A phase has ended when all its
 // units are done, not when all workers have arrived: a worker that a busy machine does not schedule holds nobody up, the others
 // take its share and go on, and it catches up when it runs again. Whoever waits spins for a bounded time, then sleeps: a machine
-// that is shared with others must not lose a time slice to a spin.
+// that is shared with others must not lose a time slice to a spin. A worker has a share of every op, one range of units that it
+// walks in order (what it reads stays one stream), and helps with the others' when it has done its own.
 #pragma once
 
 #include <atomic>
@@ -20,7 +21,7 @@ int default_thread_count();
 
 class ThreadPool {
  public:
-  /// One op's work in a phase: units 0 … units, taken in batches of `grain` by whichever worker is free.
+  /// One op's work in a phase: units 0 … units, taken in batches of `grain`.
   struct Task {
     std::int64_t units = 0;
     std::int64_t grain = 1;
@@ -43,9 +44,15 @@ class ThreadPool {
 
  private:
   struct alignas(64) PhaseState {
-    std::atomic<std::int64_t> next{0};   // next batch to hand out
     std::atomic<std::uint32_t> left{0};  // batches not yet done; 0: the phase has ended
   };
+  static constexpr int kCountersPerLine = 16;
+  struct alignas(64) NextLine {
+    std::atomic<std::uint32_t> next[kCountersPerLine];  // of a worker's share: the next batch to hand out
+  };
+  std::atomic<std::uint32_t>& next(std::size_t phase, int owner) {
+    return next_[phase * std::size_t(lines_) + std::size_t(owner / kCountersPerLine)].next[owner % kCountersPerLine];
+  }
   template <class Ready>
   void wait_until(const std::atomic<std::uint32_t>& word, Ready ready);
   void wake(std::atomic<std::uint32_t>& word);
@@ -54,10 +61,12 @@ class ThreadPool {
   void run_phases(int thread);
 
   int threads_;
+  int lines_;  // of next_, for one phase
   std::vector<std::thread> workers_;
   // Of the current run; a worker looks at them only while it is counted inside the gate.
   std::span<const Phase> phases_;
   std::unique_ptr<PhaseState[]> states_;
+  std::unique_ptr<NextLine[]> next_;
   std::size_t states_size_ = 0;
   // The gate: bit 0 says that a run is on, bits 1 … 11 count the workers inside, the rest counts the runs (it may wrap: a worker
   // that misses a run is not missed). Workers sleep on it.

@@ -27,6 +27,13 @@ void Session::drop_everything() {
   snapshots_.clear();
 }
 
+// Tokens of the next of the fewest passes that `left` tokens need, all of nearly equal length: a short rest would read every
+// expert's weights again for a few tokens.
+static std::int64_t next_pass(std::int64_t left, std::int64_t longest) {
+  const std::int64_t passes = (left + longest - 1) / longest;
+  return (left + passes - 1) / passes;
+}
+
 SyncReport Session::sync(std::span<const std::int32_t> ids, const SyncOptions& options) {
   const auto total = std::int64_t(ids.size());
   if (ids.empty()) throw Error(ErrorCode::invalid_argument, "the prompt is empty");
@@ -51,8 +58,8 @@ SyncReport Session::sync(std::span<const std::int32_t> ids, const SyncOptions& o
       throw Error(ErrorCode::cancelled, fmt::format("cancelled after {} of {} prompt tokens", state_.length, total));
     }
     if (state_.length == total) return report;
-    std::int64_t end = std::min(total, state_.length + std::max(1, engine_.backend().max_rows()));
-    if (stop != stops.end()) end = std::min(end, *stop);
+    const std::int64_t goal = stop != stops.end() ? *stop : total;
+    const std::int64_t end = state_.length + next_pass(goal - state_.length, engine_.backend().max_rows());
     read(ids, end, end == total);
     if (stop != stops.end() && end == *stop) {
       keep_snapshot();

@@ -10,8 +10,8 @@
 namespace lily {
 namespace {
 
-constexpr int kDefaultChunk = 1024;          // rows of a prefill pass: enough that most experts see a full tile
-constexpr int kBatchesPerThread = 8;         // of an op's units: small enough to even out, large enough to stream
+constexpr int kDefaultChunk = 2048;          // rows of a prefill pass: 64 an expert on average
+constexpr int kBatchesPerThread = 32;        // of an op's units: small enough to even out, large enough to stream
 
 plan::Plan compile(const Weights& weights, plan::Phase phase, const BackendOptions& options) {
   plan::Activations activations = plan::Activations::f32;

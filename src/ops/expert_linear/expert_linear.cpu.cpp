@@ -11,7 +11,7 @@
 
 namespace lily::ops::LILY_ISA {
 
-constexpr int kOutBlocks = 2;     // blocks of columns in a unit of expert_out: h is read once for all of them
+constexpr int kOutBlocks = 2;     // blocks of columns in a unit of expert_out's prefill: h is read once for all of them
 constexpr int kOutTokens = 4096;  // their sums of kOutBlocks·kBlockRows columns take 2 MB of scratch
 
 struct ExpertUnit {
@@ -60,9 +60,10 @@ LILY_SIMD void for_pair_blocks(const ExpertUnit& u, const std::int32_t* pairs, I
   }
 }
 
-// What a matrix of the stack is asked for after unit `unit`: the block of the next unit below `end` that has rows to do.
-static ExpertUnit next_unit(bool decode, const std::int32_t* groups, const Matrix& w, std::int64_t unit, std::int64_t end) {
-  for (++unit; unit < end; ++unit) {
+// What a matrix of the stack is asked for after unit `unit`: the block of the next unit that has rows to do. It is this worker's too
+// but at the end of its share.
+static ExpertUnit next_unit(bool decode, const std::int32_t* groups, const Matrix& w, std::int64_t unit, std::int64_t units) {
+  for (++unit; unit < units; ++unit) {
     const ExpertUnit u = expert_unit(decode, groups, w.count, w.rows, unit);
     if (u.first < u.end) return u;
   }
@@ -81,7 +82,7 @@ void expert_linear_run(const ExpertLinearArgs& a, std::int64_t begin, std::int64
   for (std::int64_t unit = begin; unit < end; ++unit) {
     const ExpertUnit u = expert_unit(a.decode, a.groups, a.w.count, a.w.rows, unit);
     if (u.first == u.end) continue;
-    const ExpertUnit next = next_unit(a.decode, a.groups, a.w, unit, end);
+    const ExpertUnit next = next_unit(a.decode, a.groups, a.w, unit, expert_linear_units(a));
     const Matrix next_w = a.w.at(next.expert);
     for_pair_blocks(u, pairs, rows, [&](int m, const InputRows& in, bool last) __attribute__((always_inline)) {
       product_block(a.w.at(u.expert), u.r0, u.n, in, m, a.decode, {&next_w, next.r0, last ? next.n : 0}, out, arena);
@@ -104,7 +105,7 @@ void expert_in_run(const ExpertInArgs& a, std::int64_t begin, std::int64_t end, 
   for (std::int64_t unit = begin; unit < end; ++unit) {
     const ExpertUnit u = expert_unit(a.decode, a.groups, a.gate.count, a.gate.rows, unit);
     if (u.first == u.end) continue;
-    const ExpertUnit next = next_unit(a.decode, a.groups, a.gate, unit, end);
+    const ExpertUnit next = next_unit(a.decode, a.groups, a.gate, unit, expert_in_units(a));
     const Matrix w_gate = a.gate.at(u.expert), w_up = a.up.at(u.expert), next_gate = a.gate.at(next.expert);
     for_pair_blocks(u, pairs, rows, [&](int m, const InputRows& in, bool last) __attribute__((always_inline)) {
       product_block(w_gate, u.r0, u.n, in, m, a.decode, {&w_up, u.r0, u.n}, gate, arena);
@@ -121,8 +122,9 @@ void expert_in_run(const ExpertInArgs& a, std::int64_t begin, std::int64_t end, 
 }
 
 constexpr std::int64_t kOutCols = kOutBlocks * kBlockRows;
+LILY_SIMD std::int64_t out_cols(const ExpertOutArgs& a) { return a.decode ? std::int64_t(kBlockRows) : kOutCols; }
 std::int64_t expert_out_units(const ExpertOutArgs& a) {
-  return div_up(a.rows, kOutTokens) * div_up(a.down.rows, kOutCols);
+  return div_up(a.rows, kOutTokens) * div_up(a.down.rows, out_cols(a));
 }
 
 // The first place ≥ from in an expert's pairs (ascending up to end) that belongs to token ≥ `token`.
@@ -168,7 +170,7 @@ static void add_experts(const ExpertOutArgs& a, std::int64_t t0, int tokens, std
 }
 
 void expert_out_run(const ExpertOutArgs& a, std::int64_t begin, std::int64_t end, CpuScratch& scratch) {
-  const std::int64_t block = kOutCols, blocks = div_up(a.down.rows, block);
+  const std::int64_t block = out_cols(a), blocks = div_up(a.down.rows, block);
   Arena arena = {scratch.data};
   float* sums = arena.take<float>(kOutTokens * kOutCols);
   for (std::int64_t unit = begin; unit < end; ++unit) {

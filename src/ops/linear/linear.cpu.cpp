@@ -43,7 +43,7 @@ static void linear_decode(const LinearArgs& a, const InputRows& in, std::int64_t
       const std::int64_t r0 = u * kGemvBlock;
       const int n = int(a.w.rows - r0 < kGemvBlock ? a.w.rows - r0 : std::int64_t(kGemvBlock));
       const std::int64_t left = a.w.rows - r0 - n;
-      const NextRows next = {&a.w, r0 + n, u + 1 == end ? 0 : int(left < kGemvBlock ? left : std::int64_t(kGemvBlock))};
+      const NextRows next = {&a.w, r0 + n, int(left < kGemvBlock ? left : std::int64_t(kGemvBlock))};
       dense ? dense_block(a.w, r0, n, rows, m, out, local) : gemv_block(a.w, r0, n, input, next, out, local);
       write_block(a, out, t, m, r0, n);
     }
@@ -65,7 +65,7 @@ void linear_run(const LinearArgs& a, std::int64_t begin, std::int64_t end, CpuSc
     const int m = int(a.rows - in.first < kBlockTokens ? a.rows - in.first : std::int64_t(kBlockTokens));
     const int n = int(a.w.rows - r0 < kBlockRows ? a.w.rows - r0 : std::int64_t(kBlockRows));
     const std::int64_t left = a.w.rows - r0 - n;
-    const int next = u + 1 == end ? 0 : int(left < kBlockRows ? left : std::int64_t(kBlockRows));
+    const int next = int(left < kBlockRows ? left : std::int64_t(kBlockRows));
     product_block(a.w, r0, n, in, m, false, {&a.w, r0 + n, next}, out, arena);
     write_block(a, out, in.first, m, r0, n);
   }

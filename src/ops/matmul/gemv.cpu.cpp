@@ -53,16 +53,17 @@ void gemv_prepare(const InputRows& in, int m, const Matrix& w, GemvInput* out, A
   }
 }
 
-// Rows lie one behind the other, and the processor's own prefetcher follows one ascending stream a page: asking for lines in the
-// order of memory, far enough ahead to cover the memory's latency, is what keeps it going; N rows read side by side stop it.
-enum : int { kAhead = 4096 };  // bytes
+// Rows lie one behind the other, and a core has few requests of its own under way: lines are asked for in the order of memory, far
+// ahead into the second-level cache, to cover the memory's latency, and once more near, into the first level. Either alone, or rows
+// read without asking, is slower (ops/linear/NOTES.md).
+enum : int { kAhead = 8192, kNear = 2048 };  // bytes
 
 // N weight rows as a tile reads them.
 template <int N>
 struct WeightRows {
   const std::byte* codes[N];
   const float *scales[N], *biases[N];
-  const std::byte* ask;  // N rows that will be read soon: their lines are asked for in the order of memory
+  const std::byte* ask;  // N rows that will be read soon: their lines go to the second-level cache
 };
 
 // What all tiles of a call share.
@@ -132,7 +133,10 @@ static void gemv_tile(const WeightRows<N>& w, const GemvInput& in, const GemvSha
   std::int64_t at = 0;
   for (; at + kByteLanes <= bytes; at += kByteLanes) {
 #pragma GCC unroll 4
-    for (int n = 0; n < N; ++n) __builtin_prefetch(w.ask + at * N + n * kByteLanes);
+    for (int n = 0; n < N; ++n) {
+      __builtin_prefetch(w.ask + at * N + n * kByteLanes, 0, 2);
+      __builtin_prefetch(w.codes[0] + kNear + at * N + n * kByteLanes);
+    }
     gemv_step<kNibbles, kTerms, R, N>(w, in, s, at, 0, acc);
   }
   if (at < bytes) gemv_step<kNibbles, kTerms, R, N>(w, in, s, at, int(bytes - at), acc);
