@@ -5,8 +5,9 @@
 // (all zero when max|x| < 1e-35: its inverse must be finite)
 // so that x ≈ s·q1 (one term) or s/256·(256·q1 + q2) (two terms: error ≤ s/512, about 2^-16 of the group's maximum; s/256 where
 // x/s lies within 1/512 of the middle between two integers, where q2 is cut).
-// A sum is that of 32 dequantised values, what a weight's bias multiplies: for a reader of one term the sum of s·q1, for a
-// reader of both the sum with q2 (a code's part and a bias's part of a product must see the same x, or its error grows).
+// Sums of 32, 64 and 128 dequantised values, one for each size that a weight group may have, are what a weight's bias multiplies:
+// for a reader of one term the sum of s·q1, for a reader of both the sum with q2 (a code's part and a bias's part of a product must
+// see the same x, or its error grows).
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,7 @@
 namespace lily {
 
 inline constexpr int kQuantGroup = 64;  // values under one scale
-inline constexpr int kSumGroup = 32;    // … in one sum: the least group of weights
+inline constexpr int kSumGroups[] = {32, 64, 128};
 inline constexpr float kQuantSmallest = 1e-35f;
 
 /// Where the parts of one quantised row of `width` values lie. width is a multiple of kQuantGroup.
@@ -23,11 +24,17 @@ struct QuantLayout {
   int terms = 0;  // 1 or 2
   constexpr std::int64_t term_offset(int term) const { return std::int64_t(term) * width; }  // int8[width], order: see position
   constexpr std::int64_t scale_offset() const { return std::int64_t(terms) * width; }        // float[width/64]: one unit of q1
-  /// float[width/32]: sums of the groups as their first `used` (1 … terms) terms stand for them.
-  constexpr std::int64_t sum_offset(int used) const {
-    return scale_offset() + width / kQuantGroup * 4 + std::int64_t(used - 1) * (width / kSumGroup * 4);
+  /// float[width/group]: sums of groups of 32, 64 or 128 values as their first `used` (1 … terms) terms stand for them.
+  constexpr std::int64_t sum_offset(int used, int group) const {
+    std::int64_t at = scale_offset() + width / kQuantGroup * 4;
+    for (int u = 1; u <= used; ++u)
+      for (int g : kSumGroups) {
+        if (u == used && g == group) return at;
+        at += width / g * 4;
+      }
+    return at;
   }
-  constexpr std::int64_t row_bytes() const { return (sum_offset(terms) + width / kSumGroup * 4 + 63) / 64 * 64; }
+  constexpr std::int64_t row_bytes() const { return (sum_offset(terms, 0) + 63) / 64 * 64; }
   /// Byte of value k in a term: even values in the first half, odd ones in the second, as 4-bit codes unpack.
   constexpr std::int64_t position(int k) const { return (k & 1) * (width / 2) + k / 2; }
 };

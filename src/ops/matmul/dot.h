@@ -82,13 +82,6 @@ LILY_SIMD void load_transposed(const void* p, std::int64_t stride, Bytes* out) {
   out[2] = _mm512_unpacklo_epi64(hi01, hi23);
   out[3] = _mm512_unpackhi_epi64(hi01, hi23);
 }
-/// out[i] = p[2i] + p[2i + 1], i < 8.
-LILY_SIMD void store_pair_sums(const float* p, float* out) {
-  const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 0, 2, 4, 6, 8, 10, 12, 14);
-  const F32 a = _mm512_loadu_ps(p);
-  const F32 sum = _mm512_permutexvar_ps(even, a) + _mm512_permutexvar_ps(_mm512_or_si512(even, _mm512_set1_epi32(1)), a);
-  _mm256_storeu_ps(out, _mm512_castps512_ps256(sum));
-}
 struct LaneGroups {
   __m512i lane;
   int shift;
@@ -148,10 +141,6 @@ LILY_SIMD void load_transposed(const void* p, std::int64_t stride, Bytes* out) {
   out[3] = _mm256_unpackhi_epi64(hi01, hi23);
 }
 
-LILY_SIMD void store_pair_sums(const float* p, float* out) {
-  const F32 h = _mm256_hadd_ps(_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8));  // pairs 0 1 4 5, 2 3 6 7
-  _mm256_storeu_ps(out, _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(h), 0xd8)));
-}
 struct LaneGroups {
   __m256i lane;
   int shift;
@@ -238,9 +227,6 @@ LILY_SIMD void load_transposed(const void* p, std::int64_t stride, Bytes* out) {
   out[3] = vreinterpretq_u8_u64(vzip2q_u64(hi01, hi23));
 }
 
-LILY_SIMD void store_pair_sums(const float* p, float* out) {
-  for (int i = 0; i < 8; i += 4) vst1q_f32(out + i, vpaddq_f32(vld1q_f32(p + 2 * i), vld1q_f32(p + 2 * i + 4)));
-}
 struct LaneGroups {  // a step is 32 columns at most: one group
   int shift;
 };

@@ -13,7 +13,7 @@ namespace lily::ops::LILY_ISA {
 
 constexpr int kPanelRows = 2 * kLanes;
 constexpr int kPanelCols = 512;                   // a multiple of every group
-constexpr int kParts = kPanelCols / kSumGroup;    // the most weight groups in a panel
+constexpr int kMostGroups = kPanelCols / 32;      // of weights in a panel
 constexpr int kPanelBytes = kPanelRows * kPanelCols;
 #if defined(__AVX512F__)
 constexpr int kTileTokens = 6;  // 12 exact sums, 12 of floats, 2 weights, a broadcast: 27 of 32 registers
@@ -28,13 +28,13 @@ struct Panel {
   const std::uint8_t* codes;
   const float *scales, *biases;
 };
-// … and of the input: byte k/2 of a row's even columns, and group sums [kParts].
+// … and of the input: byte k/2 of a row's even columns.
 struct TileInput {
   const std::byte* even[kTileTokens];
   std::int64_t odd;     // from there to byte k/2 of its odd columns
   std::int64_t term;    // … to the second term
   std::int64_t scales;  // … to its scales from column k on
-  const float* sums;
+  std::int64_t sums;    // … to its sums of weight groups from column k on
 };
 // What to ask for while multiplying: a block's codes, scales and biases, each of them in one piece, in the order of memory, `rate`
 // lines for every segment: evenly, since a core has few requests under way at a time and waits when they are all taken.
@@ -130,7 +130,7 @@ static void gemm_tile(const Panel& w, const TileInput& x, const Segments& s, boo
     const F32 b0 = load(biases), b1 = load(biases + kLanes);
 #pragma GCC unroll 6
     for (int t = 0; t < T; ++t) {
-      const F32 v = set1(x.sums[t * kParts + group]);
+      const F32 v = set1(*reinterpret_cast<const float*>(x.even[t] + (x.sums + 4 * group)));
       acc[t][0] = fma(b0, v, acc[t][0]);
       acc[t][1] = fma(b1, v, acc[t][1]);
     }
@@ -234,37 +234,24 @@ static void unpack_scales(const std::byte* from, std::int64_t row_bytes, DType t
   }
 }
 
-// Sums of a row over weight groups of `parts` times kSumGroup columns.
-LILY_SIMD void group_sums(const float* sums, int groups, int parts, float* out) {
-  if (parts == 2 && groups == kParts / 2) {
-    store_pair_sums(sums, out);
-    return;
-  }
-  for (int g = 0; g < groups; ++g) {
-    float s = sums[g * parts];
-    for (int j = 1; j < parts; ++j) s += sums[g * parts + j];
-    out[g] = s;
-  }
-}
-
 LILY_SIMD int tiles_of(int m) { return (m + kTileTokens - 1) / kTileTokens; }
 
 template <bool kWide, int kTerms>
 static void gemm_panels(const std::uint8_t* codes, int panels, const float* scales, const float* biases,
                         const std::byte* const* rows, const InputRows& in, std::int64_t k, int cols, int group,
-                        std::int64_t scale_at, const float* x_sums, int m, Ahead* ahead, float* out) {
+                        bool two, int m, Ahead* ahead, float* out) {
   const Segments segments = segments_of(group, cols);
   const int tiles = tiles_of(m);
   TileInput x;
   x.odd = in.layout.width / 2;
   x.term = in.layout.width;
-  x.scales = scale_at + k / kQuantGroup * 4 - k / 2;
+  x.scales = in.layout.scale_offset() + k / kQuantGroup * 4 - k / 2;
+  x.sums = in.layout.sum_offset(two ? 2 : 1, group) + k / group * 4 - k / 2;
   for (int p = 0; p < panels; ++p) {
     const Panel w = {codes + p * kPanelBytes, scales + p * kPanelRows, biases + p * kPanelRows};
     for (int i = 0, t0 = 0; i < tiles; ++i) {
       const int tokens = (m - t0 + tiles - i - 1) / (tiles - i);  // tiles of nearly equal height
       for (int t = 0; t < tokens; ++t) x.even[t] = rows[t0 + t] + k / 2;
-      x.sums = x_sums + t0 * kParts;
       gemm_tile_any<kWide, kTerms>(tokens, w, x, segments, k == 0, ahead,
                                    out + t0 * kBlockRows + p * kPanelRows);
       t0 += tokens;
@@ -275,13 +262,12 @@ static void gemm_panels(const std::uint8_t* codes, int panels, const float* scal
 void gemm_block(const Matrix& w, std::int64_t r0, int n, const InputRows& in, int m, const NextRows& next, float* out,
                 Arena arena) {
   auto* codes = arena.take<std::uint8_t>(kBlockRows * kPanelCols);
-  float* scales = arena.take<float>(kParts * kBlockRows);
-  float* biases = arena.take<float>(kParts * kBlockRows);
-  float* x_sums = arena.take<float>(kBlockTokens * kParts);
+  float* scales = arena.take<float>(kMostGroups * kBlockRows);
+  float* biases = arena.take<float>(kMostGroups * kBlockRows);
   auto** rows = arena.take<const std::byte*>(kBlockTokens);
   for (int i = 0; i < m; ++i) rows[i] = quantized_row(in, i);
   const bool two = two_terms(in), wide = w.bits > 4;
-  const std::int64_t scale_at = in.layout.scale_offset(), sum_at = in.layout.sum_offset(two ? 2 : 1), end = r0 + n;
+  const std::int64_t end = r0 + n;
   const int panels = (n + kPanelRows - 1) / kPanelRows, group = int(w.group);
   Ahead ahead = ahead_of(next, tiles_of(m) * panels * int(w.cols / 32), 2 * panels * int(w.cols / 32));
   for (std::int64_t k = 0; k < w.cols; k += kPanelCols) {
@@ -297,13 +283,9 @@ void gemm_block(const Matrix& w, std::int64_t r0, int n, const InputRows& in, in
         }
       unpack_scales(w.biases, w.scale_row_bytes, w.scale_type, row, end, k / group, cols / group, biases + v * kLanes);
     }
-    for (int i = 0; i < m; ++i) {
-      const auto* sums = reinterpret_cast<const float*>(rows[i] + sum_at) + k / kSumGroup;
-      group_sums(sums, cols / group, group / kSumGroup, x_sums + i * kParts);
-    }
     const auto run = wide ? (two ? gemm_panels<true, 2> : gemm_panels<true, 1>)
                           : (two ? gemm_panels<false, 2> : gemm_panels<false, 1>);
-    run(codes, panels, scales, biases, rows, in, k, cols, group, scale_at, x_sums, m, &ahead, out);
+    run(codes, panels, scales, biases, rows, in, k, cols, group, two, m, &ahead, out);
   }
 }
 

@@ -16,22 +16,15 @@ LILY_SIMD std::int64_t padded(std::int64_t n) { return round_up(n, kLanes) + kLa
 LILY_SIMD bool uses_nibbles(const Matrix& w) { return w.bits == 4; }
 
 void gemv_prepare(const InputRows& in, int m, const Matrix& w, GemvInput* out, Arena* arena) {
-  const std::int64_t cols = w.cols, groups = cols / w.group, half = cols / 2;
-  const int parts = int(w.group / kSumGroup);
+  const std::int64_t cols = w.cols, half = cols / 2;
   const bool nibbles = uses_nibbles(w), two = two_terms(in);
   *out = {m, two, {}, {}, {}};
   for (int i = 0; i < m; ++i) {
     const std::byte* row = quantized_row(in, i);
     const auto* scales = reinterpret_cast<const float*>(row + in.layout.scale_offset());
-    const auto* sums = reinterpret_cast<const float*>(row + in.layout.sum_offset(two ? 2 : 1));
+    const auto* sums = reinterpret_cast<const float*>(row + in.layout.sum_offset(two ? 2 : 1, int(w.group)));
     float* scale = arena->take<float>(padded(cols / kQuantGroup));
-    float* sum = arena->take<float>(groups);
     for (std::int64_t g = 0; g < cols / kQuantGroup; ++g) scale[g] = two ? scales[g] * (1.0f / 256.0f) : scales[g];
-    for (std::int64_t g = 0; g < groups; ++g) {
-      float s = sums[g * parts];
-      for (int j = 1; j < parts; ++j) s += sums[g * parts + j];
-      sum[g] = s;
-    }
     const std::byte* q = row;
     if (!nibbles) {
       auto* natural = arena->take<std::byte>((two ? 2 : 1) * cols);
@@ -44,7 +37,7 @@ void gemv_prepare(const InputRows& in, int m, const Matrix& w, GemvInput* out, A
     }
     out->q[i] = q;
     out->scales[i] = scale;
-    out->sums[i] = sum;
+    out->sums[i] = sums;
   }
   for (int i = m; i < kGemvRows; ++i) {  // a tile may be wider than m: repeat the first row
     out->q[i] = out->q[0];

@@ -5,8 +5,7 @@
 
 namespace lily::ops::LILY_ISA {
 
-constexpr int kVectors = kQuantGroup / kLanes, kHalfVectors = kSumGroup / kLanes;
-static_assert(kQuantGroup == 2 * kSumGroup);
+constexpr int kVectors = kQuantGroup / kLanes, kHalfVectors = kVectors / 2;
 
 // 32 integral floats in −127 … 127 as bytes: those at even places to `even`, those at odd places to `odd`.
 LILY_SIMD void store_split(const F32* v, std::byte* even, std::byte* odd) {
@@ -42,12 +41,24 @@ LILY_SIMD void store_split(const F32* v, std::byte* even, std::byte* odd) {
 #endif
 }
 
+// A row's sums for one number of terms: of 32, 64 and 128 values.
+struct RowSums {
+  float* at[3];
+};
+LILY_SIMD void store_group_sums(const RowSums& s, std::int64_t g, const float* halves, float unit) {
+  s.at[0][2 * g] = halves[0] * unit;
+  s.at[0][2 * g + 1] = halves[1] * unit;
+  s.at[1][g] = (halves[0] + halves[1]) * unit;
+  if (g % 2) s.at[2][g / 2] = s.at[1][g - 1] + s.at[1][g];
+}
+
 template <int kTerms>
 static void quantize_row(const float* x, const QuantLayout& l, std::byte* row) {
   const std::int64_t half = l.width / 2, groups = l.width / kQuantGroup;
   auto* scales = reinterpret_cast<float*>(row + l.scale_offset());
-  auto* sums = reinterpret_cast<float*>(row + l.sum_offset(1));
-  auto* both_sums = reinterpret_cast<float*>(row + l.sum_offset(2));  // with two terms only
+  RowSums sums[kTerms];
+  for (int used = 1; used <= kTerms; ++used)
+    for (int i = 0; i < 3; ++i) sums[used - 1].at[i] = reinterpret_cast<float*>(row + l.sum_offset(used, kSumGroups[i]));
   F32 bad = zero();
   for (std::int64_t g = 0; g < groups; ++g) {
     F32 v[kVectors];
@@ -62,6 +73,7 @@ static void quantize_row(const float* x, const QuantLayout& l, std::byte* row) {
     const float scale = largest / 127.0f;
     const F32 inverse = set1(largest >= kQuantSmallest ? 127.0f / largest : 0.0f);
     scales[g] = scale;
+    float half_sums[kTerms][2];  // integers below 2^24
     for (int h = 0; h < 2; ++h) {
       F32 q1[kHalfVectors], q2[kHalfVectors];
       F32 sum1 = zero(), sum2 = zero();
@@ -76,12 +88,14 @@ static void quantize_row(const float* x, const QuantLayout& l, std::byte* row) {
         }
       }
       const std::int64_t at = 2 * g + h;
-      std::byte* to = row + at * (kSumGroup / 2);
+      std::byte* to = row + at * 16;
       store_split(q1, to, to + half);
       if (kTerms == 2) store_split(q2, to + l.width, to + l.width + half);
-      sums[at] = sum(sum1) * scale;
-      if (kTerms == 2) both_sums[at] = sum(sum2) * (scale / 256.0f);
+      half_sums[0][h] = sum(sum1);
+      if (kTerms == 2) half_sums[kTerms - 1][h] = sum(sum2);
     }
+    store_group_sums(sums[0], g, half_sums[0], scale);
+    if (kTerms == 2) store_group_sums(sums[kTerms - 1], g, half_sums[kTerms - 1], scale / 256.0f);
   }
   const float poison = sum(bad);  // 0, or NaN
   if (poison != 0.0f)

@@ -13,14 +13,21 @@ QuantizeRowsArgs bind_quantize_rows(const plan::Op& op, const Pass& pass) {
           .layout = {int(pass.plan->buffers[op.reads[0]].width), op.activations == plan::Activations::int16 ? 2 : 1}};
 }
 
+// Sums of group g from those of its halves in units of `unit`.
+static void store_sums(const QuantLayout& l, int used, int g, std::int32_t first, std::int32_t second, float unit, std::byte* row) {
+  const auto at = [&](int group) { return reinterpret_cast<float*>(row + l.sum_offset(used, group)); };
+  at(32)[2 * g] = float(first) * unit;
+  at(32)[2 * g + 1] = float(second) * unit;
+  at(64)[g] = float(first + second) * unit;
+  if (g % 2) at(128)[g / 2] = at(64)[g - 1] + at(64)[g];
+}
+
 void quantize_rows_ref(const QuantizeRowsArgs& a) {
   const QuantLayout& l = a.layout;
   for (int r = 0; r < a.rows; ++r) {
     const float* x = a.x + std::int64_t(r) * l.width;
     std::byte* row = a.q + r * l.row_bytes();
     auto* scales = reinterpret_cast<float*>(row + l.scale_offset());
-    auto* sums = reinterpret_cast<float*>(row + l.sum_offset(1));
-    auto* both_sums = reinterpret_cast<float*>(row + l.sum_offset(2));  // with two terms only
     for (int g = 0; g < l.width / kQuantGroup; ++g) {
       const float* v = x + g * kQuantGroup;
       float largest = 0;
@@ -36,14 +43,11 @@ void quantize_rows_ref(const QuantizeRowsArgs& a) {
         const std::int64_t at = l.position(g * kQuantGroup + i);
         row[l.term_offset(0) + at] = std::byte(std::int8_t(q1));
         if (l.terms == 2) row[l.term_offset(1) + at] = std::byte(std::int8_t(q2));
-        sum[i / kSumGroup] += int(q1);
-        sum2[i / kSumGroup] += int(q2);
+        sum[i / 32] += int(q1);
+        sum2[i / 32] += int(q2);
       }
-      for (int h = 0; h < kQuantGroup / kSumGroup; ++h) {
-        const int at = g * (kQuantGroup / kSumGroup) + h;
-        sums[at] = float(sum[h]) * scale;
-        if (l.terms == 2) both_sums[at] = float(256 * sum[h] + sum2[h]) * (scale / 256.0f);
-      }
+      store_sums(l, 1, g, sum[0], sum[1], scale, row);
+      if (l.terms == 2) store_sums(l, 2, g, 256 * sum[0] + sum2[0], 256 * sum[1] + sum2[1], scale / 256.0f, row);
     }
   }
 }
