@@ -20,6 +20,15 @@ const std::vector<KernelRow>& kernel_rows() {
         "without it every token walks the state where it lies in memory, twice",
         &Techniques::register_scan},
        {"cpu"}},
+      {{"adaptive-tiles", true, false, true,
+        "expert products: tiles of nearly equal height, as the rows of an expert fall; without it every tile has the full height",
+        &Techniques::adaptive_tiles},
+       {"cpu"}},
+      {{"grouped-experts", true, false, true,
+        "expert products: all rows of an expert share one reading of its weights; without it each (token, expert) pair is multiplied "
+        "alone",
+        &Techniques::grouped_experts},
+       {"cpu"}},
   };
   return rows;
 }

@@ -51,12 +51,15 @@ static ExpertUnit expert_unit(bool decode, const std::int32_t* groups, std::int6
   return u;
 }
 
-// f(m, input rows, whether they are the unit's last) for the unit's pairs, kBlockTokens at a time.
-template <class F>
-LILY_SIMD void for_pair_blocks(const ExpertUnit& u, const std::int32_t* pairs, InputRows in, F f) {
-  for (std::int32_t p = u.first; p < u.end; p += kBlockTokens) {
+// f(m, input rows, whether they are the unit's last) for the unit's pairs, as many at a time as a product takes.
+template <class Args, class F>
+LILY_SIMD void for_pair_blocks(const Args& a, const ExpertUnit& u, const std::int32_t* pairs, InputRows in, F f) {
+  const bool alone = !a.grouped && !a.decode;  // each pair reads its expert's weights anew
+  const std::int32_t most = alone ? 1 : a.adaptive_tiles ? kBlockTokens : kFullTiles;
+  in.adaptive_tiles = a.adaptive_tiles;
+  for (std::int32_t p = u.first; p < u.end; p += most) {
     in.pairs = pairs + p;
-    f(u.end - p <= kBlockTokens ? u.end - p : kBlockTokens, in, u.end - p <= kBlockTokens);
+    f(u.end - p <= most ? u.end - p : most, in, u.end - p <= most);
   }
 }
 
@@ -84,7 +87,7 @@ void expert_linear_run(const ExpertLinearArgs& a, std::int64_t begin, std::int64
     if (u.first == u.end) continue;
     const ExpertUnit next = next_unit(a.decode, a.groups, a.w, unit, expert_linear_units(a));
     const Matrix next_w = a.w.at(next.expert);
-    for_pair_blocks(u, pairs, rows, [&](int m, const InputRows& in, bool last) __attribute__((always_inline)) {
+    for_pair_blocks(a, u, pairs, rows, [&](int m, const InputRows& in, bool last) __attribute__((always_inline)) {
       product_block(a.w.at(u.expert), u.r0, u.n, in, m, a.decode, {&next_w, next.r0, last ? next.n : 0}, out, arena);
       for (int i = 0; i < m; ++i)
         for (int j = 0; j < u.n; ++j) a.y[in.pairs[i] * a.w.rows + u.r0 + j] = out[i * kBlockRows + j];
@@ -107,7 +110,7 @@ void expert_in_run(const ExpertInArgs& a, std::int64_t begin, std::int64_t end, 
     if (u.first == u.end) continue;
     const ExpertUnit next = next_unit(a.decode, a.groups, a.gate, unit, expert_in_units(a));
     const Matrix w_gate = a.gate.at(u.expert), w_up = a.up.at(u.expert), next_gate = a.gate.at(next.expert);
-    for_pair_blocks(u, pairs, rows, [&](int m, const InputRows& in, bool last) __attribute__((always_inline)) {
+    for_pair_blocks(a, u, pairs, rows, [&](int m, const InputRows& in, bool last) __attribute__((always_inline)) {
       product_block(w_gate, u.r0, u.n, in, m, a.decode, {&w_up, u.r0, u.n}, gate, arena);
       product_block(w_up, u.r0, u.n, in, m, a.decode, {&next_gate, next.r0, last ? next.n : 0}, up, arena);
       for (int i = 0; i < m; ++i) {
@@ -153,7 +156,7 @@ static void add_experts(const ExpertOutArgs& a, std::int64_t t0, int tokens, std
     std::int64_t after = e + 1;
     while (after < a.down.count && a.groups[after] == a.groups[after + 1]) ++after;
     const Matrix w = a.down.at(e), next_w = a.down.at(after < a.down.count ? after : e);
-    for_pair_blocks(u, pairs, rows, [&](int m, const InputRows& in, bool last) __attribute__((always_inline)) {
+    for_pair_blocks(a, u, pairs, rows, [&](int m, const InputRows& in, bool last) __attribute__((always_inline)) {
       for (int c = 0; c < n; c += kBlockRows) {
         const int cols = n - c < kBlockRows ? n - c : kBlockRows, left = n - c - cols;
         NextRows next = {&w, r0 + c + cols, left < kBlockRows ? left : kBlockRows};

@@ -22,6 +22,7 @@ constexpr int kTileTokens = 3;  // of 16 registers
 #else
 constexpr int kTileTokens = 6;
 #endif
+static_assert(kFullTiles % kTileTokens == 0 && kFullTiles <= kBlockTokens);
 
 // What a tile reads of the weights: a panel's codes, and scales and biases [group][kBlockRows].
 struct Panel {
@@ -250,8 +251,8 @@ static void gemm_panels(const std::uint8_t* codes, int panels, const float* scal
   for (int p = 0; p < panels; ++p) {
     const Panel w = {codes + p * kPanelBytes, scales + p * kPanelRows, biases + p * kPanelRows};
     for (int i = 0, t0 = 0; i < tiles; ++i) {
-      const int tokens = (m - t0 + tiles - i - 1) / (tiles - i);  // tiles of nearly equal height
-      for (int t = 0; t < tokens; ++t) x.even[t] = rows[t0 + t] + k / 2;
+      const int tokens = in.adaptive_tiles ? (m - t0 + tiles - i - 1) / (tiles - i) : kTileTokens;  // nearly equal heights
+      for (int t = 0; t < tokens; ++t) x.even[t] = rows[t0 + t < m ? t0 + t : m - 1] + k / 2;
       gemm_tile_any<kWide, kTerms>(tokens, w, x, segments, k == 0, ahead,
                                    out + t0 * kBlockRows + p * kPanelRows);
       t0 += tokens;

@@ -43,7 +43,10 @@ struct InputRows {
   std::int64_t first;
   const std::int32_t* pairs;
   int divide;
+  bool adaptive_tiles = true;  // false: gemm multiplies tiles of full height, whatever they hold (m is kFullTiles at most)
 };
+/// Rows of input that fill tiles of every instruction set.
+constexpr int kFullTiles = 252;
 LILY_SIMD std::int64_t row_index(const InputRows& in, int i) { return in.pairs ? in.pairs[i] / in.divide : in.first + i; }
 LILY_SIMD const std::byte* quantized_row(const InputRows& in, int i) {
   return in.q + row_index(in, i) * in.layout.row_bytes();
