@@ -6,6 +6,7 @@
 #include "base/progress.h"
 #include "cli/command.h"
 #include "cli/load.h"
+#include "cli/memory_plan.h"
 #include "cli/output.h"
 #include "model/summary.h"
 #include "plan/explain.h"
@@ -56,22 +57,10 @@ Json tensors_json(const std::vector<TensorGroup>& groups) {
   return list;
 }
 
-/// What one conversation of `context` tokens needs.
-Json memory_json(Engine& engine, const Weights& weights, std::int64_t context) {
-  const StateLayout& layout = engine.backend().state_layout();
-  const std::int64_t blocks = (context + kKvBlockTokens - 1) / kKvBlockTokens;
-  const std::int64_t logits = std::int64_t(engine.shape().vocab) * 4;
-  const std::int64_t kv = blocks * layout.kv_block_bytes;
-  const std::int64_t snapshots = engine.options().snapshots * (layout.recurrent_bytes() + logits);
-  const std::int64_t scratch = engine.backend().scratch_bytes();
-  return {{"context", context},
-          {"weights", weights.bytes()},
-          {"kv_per_token", layout.kv_block_bytes / kKvBlockTokens},
-          {"kv", kv},
-          {"recurrent_state", layout.recurrent_bytes()},
-          {"snapshots", snapshots},
-          {"scratch", scratch},
-          {"total", weights.bytes() + kv + layout.recurrent_bytes() + snapshots + scratch + logits}};
+Json memory_json(const MemoryPlan& m) {
+  return {{"context", m.context},     {"weights", m.weights},   {"kv_per_token", m.kv_per_token}, {"kv", m.kv},
+          {"recurrent_state", m.recurrent_state}, {"snapshots", m.snapshots}, {"scratch", m.scratch},
+          {"logits", m.logits},       {"total", m.total()}};
 }
 
 plan::CostInput decode_input(const StateLayout& layout, std::int64_t context) {
@@ -114,7 +103,8 @@ std::string memory_text(const Json& m) {
   line("kv", fmt::format("KV, {} B a token", m["kv_per_token"].get<std::int64_t>()));
   line("recurrent_state", "recurrent state and convolution window");
   line("snapshots", "snapshots, at most");
-  line("scratch", "scratch");
+  line("scratch", "scratch, at most");
+  line("logits", "logits");
   line("total", "sum");
   return text;
 }
@@ -132,7 +122,7 @@ void cmd_inspect(const Settings& s) {
   }
   const auto groups = summarize(weights);
   const Json config = config_json(engine.shape());
-  const Json memory = memory_json(engine, weights, context);
+  const Json memory = memory_json(memory_plan(engine, weights, context));
   const auto decode = decode_input(engine.backend().state_layout(), context);
   const auto prefill = prefill_input(engine, context);
   const plan::Plan& decode_plan = engine.backend().plan(plan::Phase::decode);

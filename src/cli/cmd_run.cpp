@@ -4,9 +4,12 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/memory_use.h"
+#include "base/progress.h"
 #include "cli/answer.h"
 #include "cli/command.h"
 #include "cli/load.h"
+#include "cli/memory_plan.h"
 #include "cli/output.h"
 
 namespace lily::cli {
@@ -84,6 +87,10 @@ void cmd_run(const Settings& s) {
     log_info(stats_line(a.generated));
     const std::string limits = limits_line(a.generated, *ready.engine, ready.model->weights);
     if (!limits.empty()) log_info(limits);
+    const MemoryPlan plan = memory_plan(*ready.engine, ready.model->weights, std::int64_t(session->tokens().size()));
+    log_info(fmt::format("memory: {} planned for {} tokens, {} of it weights; at most {} was resident",
+                         human_bytes(double(plan.total())), plan.context, human_bytes(double(plan.weights)),
+                         human_bytes(double(peak_resident_bytes()))));
   }
 }
 

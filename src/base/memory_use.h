@@ -1,0 +1,11 @@
+// What the process takes of the machine's memory.
+#pragma once
+
+#include <cstdint>
+
+namespace lily {
+
+/// The most that has been resident at once since the start, in bytes; pages of mapped files (weights) that were touched count.
+std::int64_t peak_resident_bytes();
+
+}  // namespace lily
