@@ -10,6 +10,7 @@
 
 #include "model/state.h"
 #include "model/weights.h"
+#include "ops/techniques.h"
 #include "plan/op.h"
 
 namespace lily {
@@ -21,7 +22,7 @@ struct BackendOptions {
   plan::Activations prefill_activations = plan::Activations::int8;  // int8, or int16 ("bf16" on the command line)
   int chunk = 0;              // most tokens of one prefill pass; 0: chosen by the back end
   std::string isa;            // cpu: force a kernel set ("avx2", …); empty: the best this machine has
-  std::vector<std::string> fusions_off;  // names of plan/fusion_table rows
+  std::vector<std::string> off;  // names of techniques to do without (ops/techniques.h)
 };
 
 /// One conversation's part of a pass.
@@ -54,6 +55,15 @@ class Backend {
   /// decode: each segment has one token. The sum of rows is at most max_rows().
   /// Errors: Error(invalid_argument) for an id outside the vocabulary, before anything changes.
   virtual void run(plan::Phase phase, std::span<Segment> segments, float* logits, const LayerHook& hook = {}) = 0;
+
+  /// The techniques that switch_off() knows.
+  virtual std::vector<ops::Technique> techniques() const { return {}; }
+  /// From the next pass on, does without the techniques of these names and with all others. plan() is another one afterwards.
+  /// Error(invalid_argument) for a name that is not among techniques(); nothing has changed then.
+  virtual void switch_off(const std::vector<std::string>& names);
+
+  /// Returns when all weights are in memory, so that the next pass waits for no file.
+  virtual void load_weights() {}
 
   /// Takes about half a second. The reference back end has no limits worth measuring: zeros.
   virtual MachineLimits measure_limits() { return {}; }

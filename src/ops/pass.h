@@ -6,6 +6,7 @@
 
 #include "model/state.h"
 #include "model/weights.h"
+#include "ops/techniques.h"
 #include "plan/op.h"
 #include "plan/quant_layout.h"
 
@@ -29,6 +30,7 @@ struct Pass {
   int output_rows = 0;  // of them, rows whose logits are wanted
   const std::int32_t* output_row = nullptr;  // [output_rows] which rows those are
   std::byte* const* buffers = nullptr;       // by BufferId; null for state
+  Techniques techniques = {};                // what the kernels may do
 
   template <class T>
   T* at(plan::BufferId id) const { return reinterpret_cast<T*>(buffers[id]); }

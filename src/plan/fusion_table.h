@@ -15,6 +15,7 @@ struct FusionRow {
   OpKind fused;
   std::vector<OpKind> parts;   // in order; the last one's place is where the fused op stands
   std::vector<std::string> backends;
+  bool same_bits;              // as its parts one by one
   const char* does;            // one line for docs/FUSIONS.md
 };
 std::span<const FusionRow> fusion_table();

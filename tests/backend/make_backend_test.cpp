@@ -42,10 +42,10 @@ TEST(MakeBackend, ByName) {
   }
   EXPECT_TRUE(
       has(error_of(ErrorCode::invalid_argument, [&] { make_backend(model()->weights, {.name = "gpu"}); }), "'gpu'"));
-  EXPECT_TRUE(
-      has(error_of(ErrorCode::invalid_argument,
-                   [&] { make_backend(model()->weights, {.name = "cpu", .fusions_off = {"fused-everything"}}); }),
-          "fused-everything"));
+  for (const char* name : {"cpu", "reference"})
+    EXPECT_TRUE(has(error_of(ErrorCode::invalid_argument,
+                             [&] { make_backend(model()->weights, {.name = name, .off = {"fused-everything"}}); }),
+                    "fused-everything"));
 }
 
 TEST(MakeBackend, InstructionSets) {
@@ -112,7 +112,7 @@ TEST(CpuBackend, FusionsChangeNoMeaning) {
   const std::vector<std::string> all = {"fused-expert-in", "fused-expert-out", "fused-linear-add"};
   for (Phase phase : {Phase::prefill, Phase::decode}) {
     const auto on = make_backend(model()->weights, {.name = "cpu", .threads = 2, .exact = true});
-    const auto off = make_backend(model()->weights, {.name = "cpu", .threads = 2, .exact = true, .fusions_off = all});
+    const auto off = make_backend(model()->weights, {.name = "cpu", .threads = 2, .exact = true, .off = all});
     EXPECT_GT(off->plan(phase).ops.size(), on->plan(phase).ops.size());
     SequenceState a(on->state_layout()), b(off->state_layout());
     const std::vector<int> split = {phase == Phase::decode ? 1 : 8};

@@ -13,10 +13,11 @@ namespace {
 constexpr int kDefaultChunk = 2048;          // rows of a prefill pass: 64 an expert on average
 constexpr int kBatchesPerThread = 32;        // of an op's units: small enough to even out, large enough to stream
 
-plan::Plan compile(const Weights& weights, plan::Phase phase, const BackendOptions& options) {
+plan::Plan compile(const Weights& weights, plan::Phase phase, const BackendOptions& options,
+                   const std::vector<std::string>& fusions_off) {
   plan::Activations activations = plan::Activations::f32;
   if (!options.exact) activations = phase == plan::Phase::decode ? plan::Activations::int16 : options.prefill_activations;
-  return plan::compile(weights, phase, {.backend = "cpu", .activations = activations, .fusions_off = options.fusions_off});
+  return plan::compile(weights, phase, {.backend = "cpu", .activations = activations, .fusions_off = fusions_off});
 }
 
 }  // namespace
@@ -26,13 +27,29 @@ CpuBackend::CpuBackend(const Weights& weights, const BackendOptions& options)
       kernels_(cpu_kernels(options.isa)),
       layout_(weights.shape(), options.exact ? DType::f32 : DType::bf16),
       max_rows_(options.chunk > 0 ? options.chunk : kDefaultChunk),
-      prefill_(compile(weights, plan::Phase::prefill, options)),
-      decode_(compile(weights, plan::Phase::decode, options)),
-      populate_(weights),
+      options_(options),
+      populate_(std::make_unique<Populate>(weights)),
       pool_(options.threads > 0 ? options.threads : default_thread_count()),
       scratch_memory_(std::size_t(pool_.threads()) * ops::kCpuScratchBytes) {
+  switch_off(options.off);
   for (int t = 0; t < pool_.threads(); ++t)
     scratch_.push_back({scratch_memory_.data() + std::size_t(t) * ops::kCpuScratchBytes, ops::kCpuScratchBytes});
+}
+
+void CpuBackend::switch_off(const std::vector<std::string>& names) {
+  const ops::TechniqueChoice choice = ops::without("cpu", names);
+  plan::Plan prefill = compile(weights_, plan::Phase::prefill, options_, choice.fusions_off);
+  decode_ = compile(weights_, plan::Phase::decode, options_, choice.fusions_off);
+  prefill_ = std::move(prefill);
+  techniques_ = choice.kernels;
+  memory_plans_.clear();
+}
+
+void CpuBackend::load_weights() {
+  populate_->wait();
+  // Again: while nothing ran, another program may have pushed out what had been mapped.
+  populate_ = std::make_unique<Populate>(weights_);
+  populate_->wait();
 }
 
 std::string CpuBackend::name() const {
@@ -110,7 +127,8 @@ void CpuBackend::run(plan::Phase phase, std::span<Segment> segments, float* logi
   pointers_.assign(plan.buffers.size(), nullptr);
   for (std::size_t b = 0; b < plan.buffers.size(); ++b)
     if (memory.offset[b] >= 0) pointers_[b] = arena_.data() + memory.offset[b];
-  const ops::Pass pass = make_pass(weights_, plan, rows, pointers_, logits);
+  ops::Pass pass = make_pass(weights_, plan, rows, pointers_, logits);
+  pass.techniques = techniques_;
   bind_pass(pass);
   run_stages(pass, hook);
   finish_pass(segments);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <tuple>
 
 #include "backend/backend.h"
@@ -23,6 +24,9 @@ class CpuBackend final : public Backend {
   std::int64_t scratch_bytes() const override;
   void run(plan::Phase phase, std::span<Segment> segments, float* logits, const LayerHook& hook = {}) override;
 
+  std::vector<ops::Technique> techniques() const override { return ops::techniques("cpu"); }
+  void switch_off(const std::vector<std::string>& names) override;
+  void load_weights() override;
   MachineLimits measure_limits() override;  // limits.cpp
 
   const ops::CpuKernels& kernels() const { return kernels_; }
@@ -38,8 +42,10 @@ class CpuBackend final : public Backend {
   const ops::CpuKernels& kernels_;
   StateLayout layout_;
   int max_rows_;
+  BackendOptions options_;
+  ops::Techniques techniques_;
   plan::Plan prefill_, decode_;
-  Populate populate_;
+  std::unique_ptr<Populate> populate_;
   ThreadPool pool_;
   AlignedMemory scratch_memory_, arena_, partial_;  // grown to the largest pass
   std::vector<std::int32_t> finished_;               // zero between passes

@@ -67,9 +67,14 @@ Populate::Populate(const Weights& weights) {
   }
 }
 
+void Populate::wait() {
+  for (std::thread& t : threads_) t.join();
+  threads_.clear();
+}
+
 Populate::~Populate() {
   stop_.store(true, std::memory_order_relaxed);
-  for (std::thread& t : threads_) t.join();
+  wait();
 }
 
 }  // namespace lily

@@ -17,6 +17,7 @@ class Populate {
  public:
   explicit Populate(const Weights& weights);
   ~Populate();
+  void wait();  // until done
   Populate(const Populate&) = delete;
   Populate& operator=(const Populate&) = delete;
 

@@ -159,10 +159,11 @@ static void scan_head(const GdnScanArgs& a, const SegmentRows& seg, int h, CpuSc
   float* q = s + div_up(value_dim, kScanColumns) * kScanColumns * key_dim;  // [kScanTokens][key_dim]
   float* k = q + std::int64_t(kScanTokens) * key_dim;
   float* v = k + std::int64_t(kScanTokens) * key_dim;     // [kScanTokens][value_dim]
-  const bool in_place = seg.rows <= kScanInPlace;
+  const bool in_place = seg.rows <= kScanInPlace || !a.register_scan;
+  const int step = a.register_scan ? kScanTokens : 1;
   if (!in_place) repack_state(state, s, key_dim, value_dim, true);
-  for (int t0 = 0; t0 < seg.rows; t0 += kScanTokens) {
-    const int n = seg.rows - t0 < kScanTokens ? seg.rows - t0 : kScanTokens;
+  for (int t0 = 0; t0 < seg.rows; t0 += step) {
+    const int n = seg.rows - t0 < step ? seg.rows - t0 : step;
     const std::int64_t row0 = std::int64_t(seg.row) + t0;
     const float* token = a.qkv + row0 * a.qkv_stride;
     for (int t = 0; t < n; ++t, token += a.qkv_stride) {

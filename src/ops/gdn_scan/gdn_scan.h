@@ -12,6 +12,7 @@ struct GdnScanArgs {
   std::span<const SegmentRows> segments;
   int gdn_layer;           // state->recurrent_of(gdn_layer): [value_heads, key_dim, value_dim]
   int qkv_stride, key_heads, value_heads, key_dim, value_dim;
+  bool register_scan = true;  // a pass keeps blocks of S at hand; false: each token walks S where it lies (ops/techniques.h)
 };
 GdnScanArgs bind_gdn_scan(const plan::Op& op, const Pass& pass);
 void gdn_scan_ref(const GdnScanArgs& a);

@@ -17,7 +17,8 @@ GdnScanArgs bind_gdn_scan(const plan::Op& op, const Pass& pass) {
           .key_heads = s.gdn_key_heads,
           .value_heads = s.gdn_value_heads,
           .key_dim = s.gdn_key_dim,
-          .value_dim = s.gdn_value_dim};
+          .value_dim = s.gdn_value_dim,
+          .register_scan = pass.techniques.register_scan};
 }
 
 namespace {

@@ -1,0 +1,59 @@
+#include "ops/techniques.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "plan/fusion_table.h"
+
+namespace lily::ops {
+namespace {
+
+struct KernelRow {
+  Technique technique;
+  std::vector<std::string> backends;
+};
+
+const std::vector<KernelRow>& kernel_rows() {
+  static const std::vector<KernelRow> rows = {
+      {{"register-scan", true, false, true,
+        "DeltaNet: a block of the state stays in the first-level cache, its sums in registers, through all tokens of a pass; "
+        "without it every token walks the state where it lies in memory, twice",
+        &Techniques::register_scan},
+       {"cpu"}},
+  };
+  return rows;
+}
+
+bool contains(const std::vector<std::string>& list, const std::string& x) {
+  return std::find(list.begin(), list.end(), x) != list.end();
+}
+
+}  // namespace
+
+std::vector<Technique> techniques(const std::string& backend) {
+  std::vector<Technique> all;
+  for (const plan::FusionRow& row : plan::fusion_table())
+    if (contains(row.backends, backend)) all.push_back({row.name, true, true, row.same_bits, row.does, nullptr});
+  for (const KernelRow& row : kernel_rows())
+    if (contains(row.backends, backend)) all.push_back(row.technique);
+  return all;
+}
+
+TechniqueChoice without(const std::string& backend, const std::vector<std::string>& off) {
+  const std::vector<Technique> all = techniques(backend);
+  TechniqueChoice choice;
+  for (const std::string& name : off) {
+    const auto found = std::find_if(all.begin(), all.end(), [&](const Technique& t) { return name == t.name; });
+    if (found == all.end()) {
+      std::string known;
+      for (const Technique& t : all) known += (known.empty() ? "" : ", ") + std::string(t.name);
+      throw Error(ErrorCode::invalid_argument, "the " + backend + " back end has no technique '" + name + "' (there are: " +
+                                                   (known.empty() ? "none" : known) + ")");
+    }
+    if (found->field) choice.kernels.*found->field = false;
+    else choice.fusions_off.push_back(name);
+  }
+  return choice;
+}
+
+}  // namespace lily::ops
