@@ -1,6 +1,9 @@
 #include "model/state.h"
 
 #include <fmt/format.h>
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
 
 #include <algorithm>
 #include <cstring>
@@ -9,6 +12,8 @@
 #include "base/error.h"
 
 namespace lily {
+
+constexpr std::int64_t kHugePage = std::int64_t(2) << 20;
 
 StateLayout::StateLayout(const ModelShape& shape, DType type)
     : kv_type(type),
@@ -20,20 +25,23 @@ StateLayout::StateLayout(const ModelShape& shape, DType type)
     throw Error(ErrorCode::internal, fmt::format("KV in {}: expected BF16 or F32", dtype_name(type)));
   recurrent_floats = std::int64_t(shape.gdn_value_heads) * shape.gdn_key_dim * shape.gdn_value_dim;
   conv_floats = std::int64_t(shape.conv_kernel - 1) * shape.conv_channels();
-  kv_head_bytes = std::int64_t(kKvBlockTokens) * head_dim * std::int64_t(dtype_bytes(type));
+  kv_head_bytes = std::int64_t(kKvBlockTokens) * key_words() * 4;
   kv_layer_bytes = 2 * kv_heads * kv_head_bytes;
   kv_block_bytes = attention_layers * kv_layer_bytes;
 }
 
-KvBlock::KvBlock(std::int64_t bytes) {
+KvBlock::KvBlock(std::int64_t bytes) : alignment_(bytes >= kHugePage ? std::size_t(kHugePage) : 64) {
   // A model without attention layers has blocks of no bytes; they still count positions.
-  data_ = static_cast<std::byte*>(
-      ::operator new(std::size_t(std::max<std::int64_t>(bytes, 1)), std::align_val_t(64), std::nothrow));
+  const auto size = std::size_t(std::max<std::int64_t>(bytes, 1));
+  data_ = static_cast<std::byte*>(::operator new(size, std::align_val_t(alignment_), std::nothrow));
   if (!data_) throw Error(ErrorCode::out_of_memory, fmt::format("no memory for a KV block of {} bytes", bytes));
+#if defined(__linux__)
+  if (bytes >= kHugePage) madvise(data_, size, MADV_HUGEPAGE);  // a wish: decode reads all of it for every token
+#endif
 }
 
 KvBlock::~KvBlock() {
-  ::operator delete(data_, std::align_val_t(64));
+  ::operator delete(data_, std::align_val_t(alignment_));
 }
 
 SequenceState::SequenceState(const StateLayout& l) : layout(l) {

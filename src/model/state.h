@@ -12,11 +12,13 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "base/half.h"
 #include "model/shape.h"
 
 namespace lily {
 
 inline constexpr int kKvBlockTokens = 256;  // positions of one KV block; attention walks blocks aligned to it
+inline constexpr int kKvGroup = 16;          // keys that lie side by side in K
 
 /// Sizes of the state of one model, derived from its shape and the KV element type.
 struct StateLayout {
@@ -27,7 +29,7 @@ struct StateLayout {
   int attention_layers = 0, gdn_layers = 0;
   std::int64_t recurrent_floats = 0;  // one layer: [value heads][key_dim][value_dim]
   std::int64_t conv_floats = 0;       // one layer: [conv_kernel - 1][conv_channels], oldest row first, before the convolution
-  std::int64_t kv_head_bytes = 0;     // K (or V) of one head in a block: [kKvBlockTokens][head_dim]
+  std::int64_t kv_head_bytes = 0;     // K (or V) of one head in a block, in 32-bit words: see k_index() and v_index()
   std::int64_t kv_layer_bytes = 0;    // one attention layer in a block: K of all heads, then V of all heads
   std::int64_t kv_block_bytes = 0;    // all attention layers
   std::int64_t recurrent_bytes() const {  // everything a snapshot copies
@@ -37,9 +39,23 @@ struct StateLayout {
   std::int64_t kv_offset(int a, bool v, int head) const {
     return a * kv_layer_bytes + (std::int64_t(v) * kv_heads + head) * kv_head_bytes;
   }
+  // A word of the cache is one float or two bf16: of K neighbouring channels of a key, of V one channel of neighbouring keys, so
+  // that a vector of words has one key (K) or one channel (V) a lane, and pairs of 16 bits are what one dot product adds.
+  LILY_ALWAYS_INLINE int word_values() const { return kv_type == DType::bf16 ? 2 : 1; }
+  LILY_ALWAYS_INLINE int key_words() const { return (head_dim + word_values() - 1) / word_values(); }  // of a key; an odd last channel's other half is 0
+  /// K is [kKvBlockTokens / kKvGroup][key_words][kKvGroup] words: the place of `channel` of the key in `slot`, in values.
+  LILY_ALWAYS_INLINE std::int64_t k_index(int slot, int channel) const {
+    const int n = word_values();
+    return ((std::int64_t(slot / kKvGroup) * key_words() + channel / n) * kKvGroup + slot % kKvGroup) * n + channel % n;
+  }
+  /// V is [kKvBlockTokens / word_values][head_dim] words.
+  LILY_ALWAYS_INLINE std::int64_t v_index(int slot, int channel) const {
+    const int n = word_values();
+    return (std::int64_t(slot / n) * head_dim + channel) * n + slot % n;
+  }
 };
 
-/// One block of KV for all attention layers. 64-byte aligned; contents undefined until written.
+/// One block of KV for all attention layers. 64-byte aligned, in huge pages where it is large; contents undefined until written.
 class KvBlock {
  public:
   explicit KvBlock(std::int64_t bytes);
@@ -50,6 +66,7 @@ class KvBlock {
   const std::byte* data() const { return data_; }
 
  private:
+  std::size_t alignment_;
   std::byte* data_;
 };
 

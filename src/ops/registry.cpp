@@ -24,7 +24,7 @@ constexpr OpRow kRows[] = {
     {K::gated_rms_norm, run<bind_gated_rms_norm, gated_rms_norm_ref>, 24, 1},
     {K::qk_norm_rope, run<bind_qk_norm_rope, qk_norm_rope_ref>, 16, 1},
     {K::kv_append, run<bind_kv_append, kv_append_ref>},
-    {K::attention, run<bind_attention, attention_ref>, 32, 4},
+    {K::attention, run<bind_attention, attention_ref>, 32, 4, 8192},
     {K::sigmoid_gate, run<bind_sigmoid_gate, sigmoid_gate_ref>, 16, 0},
     {K::router_topk, run<bind_router_topk, router_topk_ref>, 16, 0},
     {K::expert_sort, run<bind_expert_sort, expert_sort_ref>},

@@ -14,6 +14,7 @@ struct OpRow {
   /// Largest ‖other − ref‖/‖ref‖ of any row of any written buffer: `roundings` + `per_sqrt_n`·√n units of 2^-24, where n is the
   /// length of the sum that makes an element (rounding errors of a sum of n terms grow like √n). Both 0: bit for bit.
   double roundings = 0, per_sqrt_n = 0;
+  double int16 = 0;  // of such units, instead: where a pass reads its inputs as 16-bit integers (prefill attention of a bf16 cache)
 };
 /// Error(internal) for a kind without a row.
 const OpRow& op_row(plan::OpKind kind);

@@ -29,6 +29,14 @@ const std::vector<KernelRow>& kernel_rows() {
         "alone",
         &Techniques::grouped_experts},
        {"cpu"}},
+      {{"packed-attention", true, true, true,
+        "attention: all query heads of a KV head share one pass over its keys and values; without it each head reads them anew",
+        &Techniques::packed_attention},
+       {"cpu"}},
+      {{"fixed-block-attention", false, true, true,
+        "attention: the threads share a row's keys, cut into ranges by position; without it one thread walks all keys of a KV head",
+        &Techniques::fixed_block_attention},
+       {"cpu"}},
   };
   return rows;
 }

@@ -37,18 +37,19 @@ struct Outcome {
   std::vector<std::byte> kv;
 };
 
-std::vector<std::byte> kv_bytes(
-    const SequenceState& s) {  // K and V of the positions written, which is what may be compared
+std::vector<std::byte> kv_bytes(const SequenceState& s) {  // K and V of the positions written, which is what may be compared
   std::vector<std::byte> out;
-  const std::int64_t row = s.layout.kv_head_bytes / kKvBlockTokens;
+  const std::size_t bytes = dtype_bytes(s.layout.kv_type);
   for (int a = 0; a < s.layout.attention_layers; ++a)
     for (bool v : {false, true})
       for (int h = 0; h < s.layout.kv_heads; ++h)
-        for (std::int64_t p = 0; p < s.length; ++p) {
-          const std::byte* from = s.blocks[std::size_t(p / kKvBlockTokens)]->data() + s.layout.kv_offset(a, v, h) +
-                                  p % kKvBlockTokens * row;
-          out.insert(out.end(), from, from + row);
-        }
+        for (std::int64_t p = 0; p < s.length; ++p)
+          for (int c = 0; c < s.layout.head_dim; ++c) {
+            const int slot = int(p % kKvBlockTokens);
+            const std::byte* from = s.blocks[std::size_t(p / kKvBlockTokens)]->data() + s.layout.kv_offset(a, v, h) +
+                                    std::size_t(v ? s.layout.v_index(slot, c) : s.layout.k_index(slot, c)) * bytes;
+            out.insert(out.end(), from, from + bytes);
+          }
   return out;
 }
 

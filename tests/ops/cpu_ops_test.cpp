@@ -249,8 +249,9 @@ TEST_P(CpuOps, RouterAndSort) {
 TEST_P(CpuOps, KvAppendRoundsToNearestEven) {
   const int heads = 2;
   for (DType type : {DType::bf16, DType::f32})
-    for (int dim : {8, 40, 256}) {
+    for (int dim : {7, 8, 40, 256}) {
       SequenceState seq(layout_of(heads, dim, type)), ref(seq.layout);
+      const std::int64_t bytes = std::int64_t(dtype_bytes(type));
       const int first = 250, rows = 9;  // across the border of two blocks
       for (SequenceState* s : {&seq, &ref}) s->reserve(first + rows);
       Floats kv = normal(std::size_t(rows * heads * dim), 19);
@@ -259,15 +260,16 @@ TEST_P(CpuOps, KvAppendRoundsToNearestEven) {
       const SegmentRows mine{&seq, first, 0, rows}, theirs{&ref, first, 0, rows};
       kv_append_ref({kv.data(), kv.data(), {&theirs, 1}, 0, heads, dim});
       run_units(k().kv_append, {kv.data(), kv.data(), {&mine, 1}, 0, heads, dim});
-      const std::int64_t row = std::int64_t(dim) * std::int64_t(dtype_bytes(type));
+      const StateLayout& l = seq.layout;
       for (int p = first; p < first + rows; ++p)
         for (bool v : {false, true})
-          for (int h = 0; h < heads; ++h) {
-            const std::int64_t at = seq.layout.kv_offset(0, v, h) + p % kKvBlockTokens * row;
-            EXPECT_EQ(std::memcmp(seq.block_data[std::size_t(p / kKvBlockTokens)] + at,
-                                  ref.block_data[std::size_t(p / kKvBlockTokens)] + at, std::size_t(row)),
-                      0);
-          }
+          for (int h = 0; h < heads; ++h)
+            for (int c = 0; c < dim; ++c) {
+              const int slot = p % kKvBlockTokens;
+              const std::int64_t at = l.kv_offset(0, v, h) + (v ? l.v_index(slot, c) : l.k_index(slot, c)) * bytes;
+              const std::size_t block = std::size_t(p / kKvBlockTokens);
+              EXPECT_EQ(std::memcmp(seq.block_data[block] + at, ref.block_data[block] + at, std::size_t(bytes)), 0);
+            }
     }
 }
 

@@ -26,7 +26,7 @@ void tie(const CpuKernel<Args>& kernel, const Args& args, BoundOp& out) {
 
 AttentionArgs bind_attention_in(const plan::Op& op, const Pass& pass, const AttentionRoom& room) {
   AttentionArgs a = bind_attention(op, pass);
-  a.partial = room.partial;
+  a.partial = pass.techniques.fixed_block_attention ? room.partial : nullptr;
   a.finished = room.finished;
   return a;
 }

@@ -13,6 +13,7 @@ struct AttentionArgs {
   int attention_layer;
   int rows, heads, kv_heads, head_dim;
   bool decode;
+  bool packed = true;  // all query heads of a KV head share one pass over the keys; false: one after another (ops/techniques.h)
   // Room for the CPU's decode to share one row among threads (the back end gives it after binding; see attention.cpu.cpp):
   float* partial = nullptr;         // attention_partial_floats(a); null: one thread walks a row's keys
   std::int32_t* finished = nullptr;  // [rows · kv_heads], zero before and after each call
@@ -20,9 +21,9 @@ struct AttentionArgs {
 
 /// Positions of the ranges that a decode row's keys are cut into: a function of how many keys the row has.
 LILY_ALWAYS_INLINE std::int64_t attention_range(std::int64_t keys) { return keys <= 8192 ? 512 : 2048; }
-/// Floats of one (row, KV head, range): for each of its query heads a maximum, a sum and head_dim values.
+/// Floats of one (row, KV head, range): for each of its query heads head_dim values in whole vectors, a maximum and a sum.
 LILY_ALWAYS_INLINE std::int64_t attention_partial_stride(const AttentionArgs& a) {
-  return (std::int64_t(a.heads / a.kv_heads + 7) / 8 * 8 * (a.head_dim + 2) + 15) / 16 * 16;
+  return (a.heads / a.kv_heads * ((a.head_dim + 31) / 32 * 32 + std::int64_t(2)) + 15) / 16 * 16;
 }
 /// Most ranges that a row of the pass has.
 LILY_ALWAYS_INLINE std::int64_t attention_ranges(const AttentionArgs& a) {

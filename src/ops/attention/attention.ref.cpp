@@ -16,18 +16,22 @@ AttentionArgs bind_attention(const plan::Op& op, const Pass& pass) {
           .heads = pass.shape->attn_heads,
           .kv_heads = pass.shape->kv_heads,
           .head_dim = pass.shape->head_dim,
-          .decode = pass.plan->phase == plan::Phase::decode};
+          .decode = pass.plan->phase == plan::Phase::decode,
+          .packed = pass.techniques.packed_attention};
 }
 
 namespace {
 
 // K or V of one position as float32.
 void load_kv(const SequenceState& state, int layer, bool v, int head, std::int64_t position, int dim, float* out) {
-  const std::byte* base = state.block_data[std::size_t(position / kKvBlockTokens)] + state.layout.kv_offset(layer, v, head);
-  const std::int64_t at = (position % kKvBlockTokens) * dim;
-  for (int j = 0; j < dim; ++j)
-    out[j] = state.layout.kv_type == DType::f32 ? reinterpret_cast<const float*>(base)[at + j]
-                                                : bf16_to_float(reinterpret_cast<const std::uint16_t*>(base)[at + j]);
+  const StateLayout& l = state.layout;
+  const std::byte* base = state.block_data[std::size_t(position / kKvBlockTokens)] + l.kv_offset(layer, v, head);
+  const int slot = int(position % kKvBlockTokens);
+  for (int j = 0; j < dim; ++j) {
+    const std::int64_t at = v ? l.v_index(slot, j) : l.k_index(slot, j);
+    out[j] = l.kv_type == DType::f32 ? reinterpret_cast<const float*>(base)[at]
+                                     : bf16_to_float(reinterpret_cast<const std::uint16_t*>(base)[at]);
+  }
 }
 
 }  // namespace

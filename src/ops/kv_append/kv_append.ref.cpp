@@ -16,21 +16,24 @@ KvAppendArgs bind_kv_append(const plan::Op& op, const Pass& pass) {
 void kv_append_ref(const KvAppendArgs& a) {
   for (const SegmentRows& seg : a.segments) {
     const StateLayout& layout = seg.state->layout;
+    const auto put = [&](std::byte* head, std::int64_t at, float x) {
+      if (layout.kv_type == DType::f32) reinterpret_cast<float*>(head)[at] = x;
+      else reinterpret_cast<std::uint16_t*>(head)[at] = float_to_bf16(x);
+    };
     for (int i = 0; i < seg.rows; ++i) {
       const std::int64_t position = seg.position + i;
+      const int slot = int(position % kKvBlockTokens);
       std::byte* block = seg.state->block_data[std::size_t(position / kKvBlockTokens)];
-      for (int which = 0; which < 2; ++which)
-        for (int h = 0; h < a.kv_heads; ++h) {
-          const float* from = (which ? a.v : a.k) + (std::int64_t(seg.row + i) * a.kv_heads + h) * a.head_dim;
-          std::byte* head = block + layout.kv_offset(a.attention_layer, which == 1, h);
-          const std::int64_t at = (position % kKvBlockTokens) * a.head_dim;
-          for (int j = 0; j < a.head_dim; ++j) {
-            if (layout.kv_type == DType::f32)
-              reinterpret_cast<float*>(head)[at + j] = from[j];
-            else
-              reinterpret_cast<std::uint16_t*>(head)[at + j] = float_to_bf16(from[j]);
-          }
+      for (int h = 0; h < a.kv_heads; ++h) {
+        const std::int64_t from = (std::int64_t(seg.row + i) * a.kv_heads + h) * a.head_dim;
+        std::byte* k = block + layout.kv_offset(a.attention_layer, false, h);
+        std::byte* v = block + layout.kv_offset(a.attention_layer, true, h);
+        for (int j = 0; j < a.head_dim; ++j) {
+          put(k, layout.k_index(slot, j), a.k[from + j]);
+          put(v, layout.v_index(slot, j), a.v[from + j]);
         }
+        for (int j = a.head_dim; j < layout.key_words() * layout.word_values(); ++j) put(k, layout.k_index(slot, j), 0);
+      }
     }
   }
 }

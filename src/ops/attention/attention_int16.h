@@ -1,0 +1,272 @@
+// Prefill attention over a bf16 cache as 16-bit integers: one dot-product instruction then does twice the work of a float32 fma.
+// Same rules as ops/simd.h.
+//
+// Each vector that takes part has a scale of its own, so that all sums are exact in 32 bits whatever the values are:
+//   K of a key: Euclidean norm below 2^15, its scale a power of two: the larger of its values, with 8 significant bits, stay exact.
+//   q: Euclidean norm up to 65000, so that no partial sum of q·k passes 65000·2^15 < 2^31 (Cauchy-Schwarz).
+//   V of a key: largest value below 2^12, its scale a power of two.
+//   the weights p of a block's keys (times V's scales): below 2^15 each and 524,000 together, 524,000·2^12 < 2^31.
+// A vector with a NaN or an infinity has NaN for its scale, and so has all that it takes part in.
+#pragma once
+
+#include <string.h>
+
+#include "ops/attention/attention_tile.h"
+
+#if defined(__x86_64__)
+namespace lily::ops::LILY_ISA {
+
+constexpr int kKeys16 = 128;  // keys of a block: as kKeys
+static_assert(kKvBlockTokens % kKeys16 == 0 && kKeys16 % kKeys == 0);
+
+constexpr float kQueryNorm = 65000, kQueryMost = 32767, kKeyNorm = 0x1p14f, kValueMost = 0x1p11f;  // K, V: from these up to their doubles
+constexpr float kWeightMost = 32767, kWeightSum = 524000;
+
+/// 16-bit integers that a vector was multiplied into: value = integer · back, integer = round(value · into).
+struct Scale {
+  float into, back;
+};
+/// into: target / size, where target is a power of two, rounded down to a power of two: target ≤ size·into < 2·target.
+LILY_SIMD Scale power_scale(float size, float target) {
+  if (!(size < __builtin_inff())) return {0, __builtin_nanf("")};
+  if (size < 0x1p-60f) return {0, 0};  // nothing beside any other
+  std::uint32_t bits;
+  memcpy(&bits, &size, 4);
+  bits &= 0x7f800000u;
+  float power;
+  memcpy(&power, &bits, 4);
+  return {target / power, power / target};
+}
+
+// In assembler: around the intrinsic GCC 12 copies every sum twice a step and spills some.
+#if defined(__AVX512F__)
+LILY_SIMD I32 dot16(I32 sum, Bytes a, Bytes b) {
+  __asm__("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+  return sum;
+}
+/// Halves of words from the two vectors, rounded to the nearest integers.
+LILY_SIMD Bytes round_halves(F32 low, F32 high) {
+  return _mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_cvtps_epi32(low), _mm512_slli_epi32(_mm512_cvtps_epi32(high), 16));
+}
+LILY_SIMD void store_int16(std::int16_t* p, F32 v) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(v)));
+}
+#else
+#if defined(__AVXVNNI__)
+LILY_SIMD I32 dot16(I32 sum, Bytes a, Bytes b) {
+  __asm__("%{vex%} vpdpwssd %2, %1, %0" : "+x"(sum) : "x"(a), "x"(b));
+  return sum;
+}
+#else
+LILY_SIMD I32 dot16(I32 sum, Bytes a, Bytes b) { return add(sum, _mm256_madd_epi16(a, b)); }
+#endif
+LILY_SIMD Bytes round_halves(F32 low, F32 high) {
+  return _mm256_blend_epi16(_mm256_cvtps_epi32(low), _mm256_slli_epi32(_mm256_cvtps_epi32(high), 16), 0xaa);
+}
+LILY_SIMD void store_int16(std::int16_t* p, F32 v) {
+  const __m256i i = _mm256_cvtps_epi32(v);
+  const __m256i packed = _mm256_permute4x64_epi64(_mm256_packs_epi32(i, i), 0x08);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_castsi256_si128(packed));
+}
+#endif
+
+/// A block of keys as integers.
+struct Int16Block {
+  std::uint32_t* k;            // as in the cache: [kKeys16 / kKvGroup][key_words][kKvGroup]
+  std::uint32_t* v;            // [padded / kPair][kKeys16 / 2][kPair]: a panel of kPair channels after another
+  float *k_scale, *v_scale;    // [kKeys16]: back; zero for V beyond the last key
+  int dim, key_words;
+};
+
+LILY_SIMD void round_keys(const KeyBlock& from, const Int16Block& to) {
+  for (int key = 0; key < from.n; key += kLanes) {
+    const std::uint32_t* in = key_lanes(from, key);
+    std::uint32_t* out = to.k + (in - from.k);
+    F32 x[2], sum[2] = {zero(), zero()};
+    for (int w = 0; w < from.key_words; ++w) {
+      KvBf16::unpack(load_bytes(in + w * kKvGroup), x);
+      for (int i = 0; i < 2; ++i) sum[i] = fma(x[i], x[i], sum[i]);
+    }
+    float into[kLanes];
+    store(into, sqrt(sum[0] + sum[1]));
+    for (int i = 0; i < kLanes; ++i) {
+      const Scale s = power_scale(into[i], kKeyNorm);
+      into[i] = s.into;
+      to.k_scale[key + i] = s.back;
+    }
+    const F32 scale = load(into);
+    for (int w = 0; w < from.key_words; ++w) {
+      KvBf16::unpack(load_bytes(in + w * kKvGroup), x);
+      store_bytes(out + w * kKvGroup, round_halves(x[0] * scale, x[1] * scale));
+    }
+  }
+}
+
+LILY_SIMD void round_values(const KeyBlock& from, const Int16Block& to) {
+  for (int key = 0; key < kKeys16; ++key) to.v_scale[key] = 0;
+  for (int key = 0; key < from.n; key += 2) {
+    const std::uint32_t* in = from.v + std::int64_t(key) / 2 * from.dim;
+    F32 x[2], most[2] = {zero(), zero()}, bad[2] = {zero(), zero()};
+    LILY_FOR_LANES(c, n, from.dim) {
+      KvBf16::unpack(load_words(in + c, n), x);
+      for (int i = 0; i < 2; ++i) {
+        most[i] = max(abs(x[i]), most[i]);
+        bad[i] = fma(x[i], zero(), bad[i]);
+      }
+    }
+    float into[2];
+    for (int i = 0; i < 2; ++i) {
+      const Scale s = power_scale(max_lane(most[i]) + sum(bad[i]), kValueMost);
+      into[i] = key + i < from.n ? s.into : 0;
+      if (key + i < from.n) to.v_scale[key + i] = s.back;
+    }
+    LILY_FOR_LANES(c, n, from.dim) {
+      KvBf16::unpack(load_words(in + c, n), x);
+      std::uint32_t* out = to.v + (c / kPair * (kKeys16 / 2) + key / 2) * kPair + c % kPair;
+      store_bytes(out, round_halves(x[0] * set1(into[0]), x[1] * set1(into[1])));
+    }
+  }
+}
+
+/// One query head's integers, `dim` rounded up to whole vectors, zero beyond dim. Returns what to multiply q·k's with.
+LILY_SIMD float round_query(const float* q, int dim, std::int16_t* out) {
+  F32 most = zero();
+  LILY_FOR_LANES(c, n, dim) most = max(abs(load_part(q + c, n)), most);
+  const float norm = first(sqrt(set1(sum_squares(q, dim))));
+  if (!(norm < __builtin_inff())) return __builtin_nanf("");
+  const float by_norm = norm / kQueryNorm, by_most = max_lane(most) / kQueryMost, back = by_norm > by_most ? by_norm : by_most;
+  const F32 into = set1(norm < 0x1p-60f ? 0 : 1 / back);
+  LILY_FOR_LANES(c, n, dim) store_int16(out + c, load_part(q + c, n) * into);
+  return back;
+}
+
+/// Q query heads of one row: integers q_stride words apart, and their scales.
+struct Int16Queries {
+  const std::uint32_t* q;
+  std::int64_t q_stride;
+  const float* scale;  // with 1/sqrt(dim)
+};
+
+/// scores[h][key … key + kPair) of Q heads.
+template <int Q>
+LILY_SIMD void score_tile16(Int16Block b, Int16Queries x, int key, float* scores) {
+  I32 c[Q][2];
+  for (int h = 0; h < Q; ++h) c[h][0] = c[h][1] = zero_int();
+  const KeyBlock lanes{b.k, nullptr, 0, b.dim, b.key_words};
+  const std::uint32_t *k0 = key_lanes(lanes, key), *k1 = key_lanes(lanes, key + kLanes);
+  for (int w = 0; w < b.key_words; ++w) {
+    const Bytes y0 = load_bytes(k0 + w * kKvGroup), y1 = load_bytes(k1 + w * kKvGroup);
+    for (int h = 0; h < Q; ++h) {
+      const Bytes q = broadcast4(x.q + h * x.q_stride + w);
+      c[h][0] = dot16(c[h][0], q, y0);
+      c[h][1] = dot16(c[h][1], q, y1);
+    }
+  }
+  const F32 s0 = load(b.k_scale + key), s1 = load(b.k_scale + key + kLanes);
+  for (int h = 0; h < Q; ++h) {
+    const F32 scale = set1(x.scale[h]);
+    store(scores + h * kKeys16 + key, to_float(c[h][0]) * s0 * scale);
+    store(scores + h * kKeys16 + key + kLanes, to_float(c[h][1]) * s1 * scale);
+  }
+}
+
+/// s[h][0 … n): scores, then their exponentials below the block's own maximum; p: their integers with V's scales, zero up to the
+/// next whole pair. keep[h]: what the sums so far are multiplied with, gain[h]: this block's integer sums.
+template <int Q>
+LILY_SIMD void softmax_step16(float* s, std::int16_t* p, int n, const float* v_scale, float* m, float* l, float* keep, float* gain) {
+  float now[Q], total[Q];
+  const int vectors = (n + kPair - 1) / kPair * 2;
+  for (int i = 0; i < Q; ++i) {
+    F32 most = set1(-__builtin_inff());
+    for (int j = 0; j < vectors; ++j) {
+      F32 x = load(s + i * kKeys16 + j * kLanes);
+      const int lanes = n - j * kLanes;
+      if (lanes < kLanes) {
+        x = keep_n(x, lanes < 0 ? 0 : lanes, set1(-__builtin_inff()));
+        store(s + i * kKeys16 + j * kLanes, x);
+      }
+      most = max(most, x);
+    }
+    now[i] = max_lane(most);
+  }
+  for (int i = 0; i < Q; ++i) {
+    F32 sum_e = zero(), sum_t = zero(), most_t = zero();
+    for (int j = 0; j < vectors; ++j) {
+      const F32 e = exp(load(s + i * kKeys16 + j * kLanes) - set1(now[i]));
+      F32 t = e * load(v_scale + j * kLanes);
+      const int lanes = n - j * kLanes;
+      if (lanes < kLanes) t = keep_n(t, lanes < 0 ? 0 : lanes, zero());  // not 0·NaN of a later key
+      store(s + i * kKeys16 + j * kLanes, t);
+      sum_e = sum_e + e;
+      sum_t = sum_t + t;
+      most_t = max(t, most_t);
+    }
+    total[i] = sum(sum_e);
+    const float by_sum = sum(sum_t) / kWeightSum, by_most = max_lane(most_t) / kWeightMost;
+    gain[i] = by_most > by_sum ? by_most : by_sum;  // NaN when the sum is
+    const F32 into = set1(gain[i] > 0 ? 1 / gain[i] : 0);
+    for (int j = 0; j < vectors; ++j) store_int16(p + i * kKeys16 + j * kLanes, load(s + i * kKeys16 + j * kLanes) * into);
+  }
+  for (int i = 0; i < Q; i += kLanes) {
+    const int lanes = Q - i < kLanes ? Q - i : kLanes;
+    const F32 before = load_n(m + i, lanes), block = load_n(now + i, lanes), after = max(before, block);
+    const F32 k = exp(before - after), g = exp(block - after);
+    store_n(m + i, after, lanes);
+    store_n(keep + i, k, lanes);
+    store_n(l + i, fma(load_n(l + i, lanes), k, load_n(total + i, lanes) * g), lanes);
+    store_n(gain + i, load_n(gain + i, lanes) * g, lanes);
+  }
+}
+
+/// o[h][c … c + kPair) ← keep[h]·o + gain[h]·Σ_key p[h][key]·V, for the panel that begins at channel c.
+template <int Q>
+LILY_SIMD void value_tile16(const Int16Block& b, int n, const std::int16_t* p, const float* keep, const float* gain, int c, HeadSums s) {
+  I32 sum[Q][2];
+  for (int h = 0; h < Q; ++h) sum[h][0] = sum[h][1] = zero_int();
+  const std::uint32_t* v = b.v + std::int64_t(c) * (kKeys16 / 2);
+  for (int key = 0; key < n; key += 2, v += kPair) {
+    const Bytes v0 = load_bytes(v), v1 = load_bytes(v + kLanes);
+    for (int h = 0; h < Q; ++h) {
+      const Bytes w = broadcast4(p + h * kKeys16 + key);
+      sum[h][0] = dot16(sum[h][0], w, v0);
+      sum[h][1] = dot16(sum[h][1], w, v1);
+    }
+  }
+  for (int h = 0; h < Q; ++h) {
+    float* o = s.o + h * s.o_stride + c;
+    const F32 k = set1(keep[h]), g = set1(gain[h]);
+    store(o, fma(to_float(sum[h][0]), g, load(o) * k));
+    store(o + kLanes, fma(to_float(sum[h][1]), g, load(o + kLanes) * k));
+  }
+}
+
+/// Rows that take turns with a panel of keys or of channels while it lies in the first cache.
+constexpr int kTurnRows = 4;
+struct Turn {
+  int n;           // keys that the row sees; 0: no row
+  Int16Queries q;  // at the first of Q heads
+  HeadSums sums;
+};
+
+/// One more block of keys for Q heads of the rows. scores, p: [kTurnRows][Q][kKeys16].
+template <int Q>
+static void attend_block16(Int16Block b, const Turn* turns, float* scores, std::int16_t* p) {
+  float keep[kTurnRows][Q], gain[kTurnRows][Q];
+  for (int key = 0; key < kKeys16; key += kPair) {
+    for (int r = 0; r < kTurnRows; ++r) {
+      if (key < turns[r].n) score_tile16<Q>(b, turns[r].q, key, scores + r * Q * kKeys16);
+    }
+  }
+  for (int r = 0; r < kTurnRows; ++r) {
+    const Turn& t = turns[r];
+    if (t.n > 0) softmax_step16<Q>(scores + r * Q * kKeys16, p + r * Q * kKeys16, t.n, b.v_scale, t.sums.m, t.sums.l, keep[r], gain[r]);
+  }
+  for (int c = 0; c < b.dim; c += kPair) {
+    for (int r = 0; r < kTurnRows; ++r) {
+      if (turns[r].n > 0) value_tile16<Q>(b, turns[r].n, p + r * Q * kKeys16, keep[r], gain[r], c, turns[r].sums);
+    }
+  }
+}
+
+}  // namespace lily::ops::LILY_ISA
+#endif
