@@ -10,6 +10,7 @@ namespace lily {
 namespace {
 
 constexpr int kMaxInt = std::numeric_limits<int>::max();
+constexpr int kMaxBench = 1 << 30;
 
 [[noreturn]] void wrong(const std::string& flag, const std::string& text, const std::string& expected) {
   throw UsageError(fmt::format("{} takes {}, not '{}'", flag, expected, text));
@@ -87,6 +88,12 @@ struct Row : Option {
     };
     return std::move(*this);
   }
+  /// May be given several times.
+  Row&& each_to(std::vector<std::string> Settings::*field) && {
+    repeats = true;
+    set = [field](Settings& s, const std::string& text) { (s.*field).push_back(text); };
+    return std::move(*this);
+  }
   /// One of the numbers in `value`, which are separated by '|'.
   Row&& choice(int Settings::*field) && {
     default_text = std::to_string(Settings().*field);
@@ -96,7 +103,8 @@ struct Row : Option {
     };
     return std::move(*this);
   }
-  Row&& list(std::vector<int> Settings::*field, int lo, int hi) && {
+  Row&& list(std::vector<int> Settings::*field, int lo, int hi, std::string shown = "") && {
+    default_text = std::move(shown);
     set = [field, flag = spelling(), lo, hi](Settings& s, const std::string& text) {
       s.*field = parse_integers(flag, text, lo, hi);
     };
@@ -104,10 +112,10 @@ struct Row : Option {
   }
 };
 
-constexpr const char* kTextCommands = "run chat logits eval tokenize detokenize template inspect";
+constexpr const char* kModelCommands = "run chat bench logits eval tokenize detokenize template inspect";
 
 void positional_rows(std::vector<Option>& t) {
-  t.push_back(Row(kTextCommands, "MODEL", "",
+  t.push_back(Row(kModelCommands, "MODEL", "",
                   "a checkpoint directory, the name of one under ~/.cache/lily/models, or tiny (the bundled one)")
                   .to(&Settings::model)
                   .must());
@@ -158,6 +166,27 @@ void generation_rows(std::vector<Option>& t) {
                   .to(&Settings::tools_file));
 }
 
+void bench_rows(std::vector<Option>& t) {
+  t.push_back(
+      Row("bench", "prefill", "N,N,…", "prompt lengths to measure")
+          .list(&Settings::prefill_lengths, 1, kMaxBench, "256,512,1024 … 131072; none when only --decode is given"));
+  t.push_back(
+      Row("bench", "decode", "N,N,…", "tokens in the context before the first measured step")
+          .list(&Settings::decode_contexts, 1, kMaxBench, "256,512,1024 … 131072; none when only --prefill is given"));
+  t.push_back(
+      Row("bench", "reps", "N", "repetitions of each row; the median is reported").to(&Settings::reps, 1, 1000));
+  t.push_back(Row("bench", "steps", "N", "decode steps of one repetition").to(&Settings::steps, 1, 65536));
+  t.push_back(Row("bench", "ablate", "NAME",
+                  "also measure without this technique, in turn with it; several times for several; all: one "
+                  "by one all that act in the phase")
+                  .each_to(&Settings::ablate));
+  t.push_back(Row("bench", "peer", "COMMAND",
+                  "also run this, in turn, and read its tokens/s; {n} stands for the length, "
+                  "{phase}, {prefill}, {context} and {steps} as explained above")
+                  .to(&Settings::peer));
+  t.push_back(Row("bench", "plot", "FILE", "also draw the rows into this SVG file").to(&Settings::plot_file));
+}
+
 void analysis_rows(std::vector<Option>& t) {
   t.push_back(Row("logits", "ids", "FILE", "token ids, a JSON list").to(&Settings::ids_file).must());
   t.push_back(Row("logits", "out", "FILE", "the .safetensors file to write").to(&Settings::out_file).must());
@@ -189,7 +218,7 @@ void analysis_rows(std::vector<Option>& t) {
   t.push_back(Row("synth", "config", "FILE", "a config.json of any shape of the family").to(&Settings::config_file));
   t.push_back(Row("quantize", "bits", "2|3|4|5|6|8", "bits of a weight").choice(&Settings::bits));
   t.push_back(Row("quantize", "group", "32|64|128", "weights that share a scale").choice(&Settings::group));
-  t.push_back(Row("run eval inspect", "json", "", "print the result as JSON").to(&Settings::json));
+  t.push_back(Row("run bench eval inspect", "json", "", "print the result as JSON").to(&Settings::json));
   t.push_back(
       Row("help", "markdown", "", "every command and option as docs/OPTIONS.md has it").to(&Settings::markdown));
 }
@@ -210,6 +239,7 @@ std::vector<Option> make_table() {
   std::vector<Option> t;
   positional_rows(t);
   generation_rows(t);
+  bench_rows(t);
   analysis_rows(t);
   common_rows(t);
   return t;

@@ -60,6 +60,12 @@ struct Settings {
   bool all_layers = false;
   bool markdown = false;
 
+  // bench
+  std::vector<int> prefill_lengths, decode_contexts;
+  int reps = 3, steps = 32;
+  std::vector<std::string> ablate;
+  std::string peer, plot_file;
+
   // pull
   std::string repo, revision = "main", name;
 
@@ -75,6 +81,7 @@ struct Option {
   std::string commands;  // names with spaces between; "*": every command
   char letter = 0;       // short form, 0: none
   bool required = false;
+  bool repeats = false;      // may be given several times, each adding a value; else the last one counts
   std::string env;           // variable that is taken when the flag is absent; empty: none
   std::string default_text;  // empty: none
   /// Checks `text` and stores it. UsageError that names the flag, what it takes and what it got.

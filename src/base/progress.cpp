@@ -47,6 +47,11 @@ void Progress::skip(std::uint64_t bytes) {
   skipped_ += bytes;
 }
 
+void Progress::relabel(std::string label) {
+  const std::lock_guard lock(mutex_);
+  label_ = std::move(label);
+}
+
 void Progress::finish() {
   const std::lock_guard lock(mutex_);
   if (ended_) return;
@@ -63,8 +68,8 @@ void Progress::draw(Clock::time_point now, bool last) {
   const double seconds = std::chrono::duration<double>(now - start_).count();
   const double rate = seconds > 0 ? double(done_ - skipped_) / seconds : 0;
   const double part = total_ ? std::min(1.0, double(done_) / double(total_)) : 1.0;
-  std::string line = fmt::format("{} {:3.0f}% {} of {}, {}/s", label_, 100 * part, amount(double(done_)), amount(double(total_)),
-                                 amount(rate));
+  std::string line = fmt::format("{} {:3.0f}% {} of {}", label_, 100 * part, amount(double(done_)), amount(double(total_)));
+  if (unit_ != "s") line += fmt::format(", {}/s", amount(rate));
   if (last)
     line += fmt::format(", {:.1f} s", seconds);
   else if (rate > 0)

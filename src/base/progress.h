@@ -13,7 +13,7 @@ std::string human_bytes(double bytes);
 
 class Progress {
  public:
-  /// `total` bytes of work, or of what `unit` says ("tokens"). `enabled` false: silent.
+  /// `total` bytes of work, or of what `unit` says ("tokens"); "s": seconds that the work should take, shown without a rate. `enabled` false: silent.
   Progress(std::string label, std::uint64_t total, bool enabled = true, std::string unit = "");
   ~Progress();  // ends the line on a terminal, finished or not
   Progress(const Progress&) = delete;
@@ -21,6 +21,7 @@ class Progress {
 
   void add(std::uint64_t bytes);   // done now; from any thread
   void skip(std::uint64_t bytes);  // was done before (resumed work): counts for the bar, not for the rate
+  void relabel(std::string label); // what is under way now
   void finish();                   // the last line: bytes, seconds, rate
 
  private:

@@ -1,6 +1,47 @@
+#include <fmt/format.h>
+
 #include "cli/command.h"
+#include "ops/techniques.h"
 
 namespace lily::cli {
+namespace {
+
+std::string bench_details() {
+  std::string text =
+      "A prefill row reads N pseudo-random tokens from an empty state, in the engine's own passes. A decode row "
+      "computes --steps "
+      "tokens one by one after a context of N, which is read once and restored for each repetition. Nothing is "
+      "sampled. Lengths "
+      "that the model's window or the memory does not hold are named and skipped. Before each row everything runs once "
+      "uncounted; before and after each run the read rate and the int8 peak of the machine are measured, and the run's "
+      "shares are "
+      "taken against those. Rows come in ascending order.\n\n"
+      "Every row has a hash of the last logits: the same in every repetition, and the same without a technique whose "
+      "results have "
+      "the same bits. Its ratio says how many times as fast Lily is with the technique.\n\n"
+      "--peer COMMAND is run by the shell once a repetition. In it {n} is the row's N, {phase} is prefill or decode, "
+      "{prefill} is "
+      "N in prefill and 0 in decode, {context} is N in decode and 0 in prefill, {steps} is --steps in decode and 0 in "
+      "prefill. Its "
+      "figure is read from what it prints: the last \"avg_ts\": X of JSON, else the last line of a table's t/s column "
+      "(both as "
+      "llama-bench prints them), else the last number before t/s, tok/s, tokens/s or tokens per second.\n\n"
+      "With --json the result is one JSON object: {machine, backend, model, measured_read_gb_s, measured_int8_gop_s, "
+      "decode_steps, "
+      "peer?, rows: [{phase, n, tok_s_median, tok_s_min, tok_s_max, reps, bytes_per_token, int8_ops_per_token, "
+      "bandwidth_share, "
+      "compute_share, limit_tok_s, logits_hash, same_hash_in_all_reps, ablated?, speedup?, peer_tok_s_median?, "
+      "peer_tok_s_min?, "
+      "peer_tok_s_max?, peer_ratio?}], skipped: [{phase, n, why}]}.\n\n"
+      "Techniques that --ablate names, on the CPU:";
+  for (const ops::Technique& t : ops::techniques("cpu")) {
+    const char* phases = t.prefill && t.decode ? "prefill, decode" : t.prefill ? "prefill" : "decode";
+    text += fmt::format("\n- {} ({}): {}", t.name, phases, t.does);
+  }
+  return text;
+}
+
+}  // namespace
 
 const std::vector<Command>& commands() {
   static const std::vector<Command> table = {
@@ -23,6 +64,13 @@ const std::vector<Command>& commands() {
        "else to standard error.",
        {"lily chat tiny", "lily chat tiny --system 'Answer briefly.' --temp 0", "lily chat tiny --tools weather.json"},
        cmd_chat},
+      {"bench",
+       "measure prefill and decode speed",
+       bench_details(),
+       {"lily bench tiny --prefill 256,512 --decode 256", "lily bench tiny --prefill 512 --ablate register-scan --json",
+        "lily bench MODEL --plot speed.svg",
+        "lily bench MODEL --peer 'llama-bench -m FILE.gguf -t 2 -r 1 -p {prefill} -n {steps} -d {context}'"},
+       cmd_bench},
       {"logits",
        "teacher-forced logits of given token ids",
        "Writes float32 logits [n, vocab] and input_ids [n]. Row i is what the model says after ids 0 to i. A pass size "

@@ -38,7 +38,12 @@ Settings parse(const Command& command, std::vector<std::string> words) {
       given.insert(o);
       o->set(settings, text);
     };
-    if (o->takes_value()) {
+    if (o->repeats) {
+      const auto take_each = [take](const std::vector<std::string>& texts) {
+        std::for_each(texts.begin(), texts.end(), take);
+      };
+      app.add_option_function<std::vector<std::string>>(spelling, take_each)->allow_extra_args(false);
+    } else if (o->takes_value()) {
       app.add_option_function<std::string>(spelling, take)->take_last();
     } else {
       app.add_flag_callback(spelling, [take] { take(""); })->disable_flag_override()->take_last();

@@ -8,6 +8,7 @@ namespace {
 // Matrix products: bytes of the weights that are touched, rows × weights multiply-adds.
 void add_weights(Cost& c, const Op& op, const Weights& weights, const CostInput& in, int rows) {
   const ModelShape& s = weights.shape();
+  if (rows == 0) return;
   for (TensorId id : op.weights) {
     const Matrix& m = weights.get(id);
     if (op.kind == OpKind::embed) {
@@ -47,8 +48,15 @@ Cost cost(const Plan& plan, const Op& op, const Weights& weights, const CostInpu
   Cost c;
   const bool output = !op.writes.empty() && plan.buffers[op.writes[0]].rows == RowSet::output;
   add_weights(c, op, weights, in, output ? in.output_rows : in.rows);
+  const double products = c.multiply_adds;
   add_state(c, op.kind, weights.shape(), in);
   for (const Op& part : op.parts) add_state(c, part.kind, weights.shape(), in);
+  c.float_ops = 2 * (c.multiply_adds - products);
+  switch (op.activations) {
+    case Activations::f32: c.float_ops += 2 * products; break;
+    case Activations::int8: c.int8_ops = 2 * products; break;
+    case Activations::int16: c.int8_ops = 2 * 2 * products; break;
+  }
   return c;
 }
 

@@ -13,7 +13,7 @@ const std::vector<FusionRow>& table() {
   static const std::vector<FusionRow> rows = {
       {"fused-expert-in", K::expert_in, {K::expert_linear, K::expert_linear, K::silu_mul}, {"cpu"}, true,
        "gate and up projections of the chosen experts and SiLU·mul in one pass over the rows of a group"},
-      {"fused-expert-out", K::expert_out, {K::expert_linear, K::moe_combine}, {"cpu"}, true,
+      {"fused-expert-out", K::expert_out, {K::expert_linear, K::moe_combine}, {"cpu"}, false,
        "down projection, routing weights, shared expert and residual: no row per (token, slot) is ever written"},
       {"fused-linear-add", K::linear_add, {K::linear, K::add}, {"cpu"}, true,
        "output projection of a mixer and the residual sum"},

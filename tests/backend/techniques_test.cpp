@@ -1,10 +1,11 @@
 // Every technique, switched off: the same meaning, the same bits where its row says so, and something else that runs.
+#include "ops/techniques.h"
+
 #include <gtest/gtest.h>
 
 #include <cstring>
 
 #include "base/error.h"
-#include "ops/techniques.h"
 #include "support/drive.h"
 #include "support/golden.h"
 #include "support/synthetic_model.h"
@@ -21,7 +22,8 @@ const test::SyntheticModel& model() {
 
 /// Logits of 70 tokens (more than a block of the scan) in one pass, or of 9 in decode.
 std::vector<float> logits(Phase phase, bool exact, std::vector<std::string> off) {
-  const auto backend = make_backend(model()->weights, {.name = "cpu", .threads = 2, .exact = exact, .off = std::move(off)});
+  const auto backend =
+      make_backend(model()->weights, {.name = "cpu", .threads = 2, .exact = exact, .off = std::move(off)});
   const int n = phase == Phase::prefill ? 70 : 9;
   std::vector<std::int32_t> ids;
   for (int i = 0; i < n; ++i) ids.push_back((i * 37 + i * i % 19) % model()->shape.vocab);
@@ -41,7 +43,8 @@ TEST(Techniques, SwitchedOffOneByOne) {
         const std::vector<float> off = logits(phase, exact, {t.name});
         const bool works_here = phase == Phase::prefill ? t.prefill : t.decode;
         if (t.same_bits || !works_here) EXPECT_TRUE(same_bits(all_on, off)) << t.name << (exact ? ", exact" : "");
-        // Float32 sums in another order, through integer products that may round to the next code (CpuGolden's figures).
+        // Float32 sums in another order, through integer products that may round to the next code (CpuGolden's
+        // figures).
         EXPECT_LE(test::relative_error(off, all_on), exact ? 2e-5 : 0.1) << t.name;
       }
     }
@@ -59,7 +62,8 @@ TEST(Techniques, ANameIsAFieldOrAFusion) {
     FAIL();
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::invalid_argument);
-    for (const ops::Technique& t : ops::techniques("cpu")) EXPECT_NE(std::string(e.what()).find(t.name), std::string::npos);
+    for (const ops::Technique& t : ops::techniques("cpu"))
+      EXPECT_NE(std::string(e.what()).find(t.name), std::string::npos);
   }
 }
 

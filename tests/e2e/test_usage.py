@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lily import BIN, ROOT, fails, lily, main, ok
 
-COMMANDS = ["run", "chat", "logits", "eval", "tokenize", "detokenize", "template", "inspect", "synth", "quantize"]
+COMMANDS = ["run", "chat", "bench", "logits", "eval", "tokenize", "detokenize", "template", "inspect", "synth", "quantize"]
 
 
 class Usage(unittest.TestCase):

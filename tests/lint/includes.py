@@ -12,7 +12,8 @@ ALLOWED |= {
     "text": {"base"},
     "hub": {"base"},
     "server": {"engine", "text", "base"} | set(CHAIN),
-    "cli": {"server", "text", "hub"} | set(CHAIN),
+    "bench": set(CHAIN),
+    "cli": {"bench", "server", "text", "hub"} | set(CHAIN),
 }
 # Headers that say by themselves who may see them: the wide libraries stay where they belong.
 ONLY_IN = {"curl/curl.h": "hub", "openssl/evp.h": "hub", "CLI/": "cli", "boost/beast": "server"}

@@ -1,0 +1,102 @@
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/output_file.h"
+#include "base/progress.h"
+#include "bench/bench.h"
+#include "bench/machine.h"
+#include "bench/plot.h"
+#include "cli/command.h"
+#include "cli/load.h"
+#include "cli/output.h"
+#include "model/synthetic.h"
+
+namespace lily::cli {
+namespace {
+
+bench::Options bench_options(const Settings& s) {
+  const bool neither = s.prefill_lengths.empty() && s.decode_contexts.empty();
+  return {.prefill = neither ? bench::default_lengths() : s.prefill_lengths,
+          .decode = neither ? bench::default_lengths() : s.decode_contexts,
+          .reps = s.reps,
+          .steps = s.steps,
+          .ablate = s.ablate,
+          .peer = s.peer,
+          .memory = bench::available_memory()};
+}
+
+std::string duration(double seconds) {
+  if (seconds < 90) return fmt::format("{:.0f} s", std::ceil(seconds));
+  if (seconds < 90 * 60) return fmt::format("{:.0f} min", seconds / 60);
+  return fmt::format("{:.1f} h", seconds / 3600);
+}
+
+// Said before hours of work, not after them.
+void check_plot_file(const std::string& path) {
+  if (path.empty()) return;
+  check_replaceable(path);
+  const auto folder = std::filesystem::absolute(path).parent_path();
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(folder, ignored))
+    throw Error(ErrorCode::not_found, fmt::format("--plot {}: there is no directory {}", path, folder.string()));
+}
+
+/// What the user sees while it goes on: the bar on standard error, and unless JSON is wanted each row when it is known.
+class Screen {
+ public:
+  explicit Screen(bool rows) : rows_(rows) {}
+
+  bench::Listener listener() {
+    return {
+        .estimate =
+            [this](double seconds, int rows) {
+              log_info(fmt::format("bench: {} rows, about {} (a peer's time not counted)", rows, duration(seconds)));
+              bar_ = std::make_unique<Progress>("bench", std::uint64_t(std::ceil(seconds)), true, "s");
+            },
+        .progress =
+            [this](const std::string& what, double done) {
+              bar_->relabel(what);
+              const auto now = std::uint64_t(done);
+              bar_->add(now > told_ ? now - told_ : 0);
+              told_ = std::max(told_, now);
+            },
+        .row = [this](const bench::Row& row) { line(bench::table_row(row)); },
+        .skipped = [this](const bench::Skipped& s) { line(bench::table_skipped(s)); }};
+  }
+  void head(const bench::Report& report) { line(bench::table_head(report)); }
+  void foot(const bench::Report& report) {
+    if (bar_) bar_->finish();
+    line(bench::table_foot(report));
+  }
+
+ private:
+  void line(const std::string& text) {
+    if (rows_) put(text);
+  }
+  bool rows_;
+  std::unique_ptr<Progress> bar_;
+  std::uint64_t told_ = 0;
+};
+
+}  // namespace
+
+void cmd_bench(const Settings& s) {
+  check_plot_file(s.plot_file);
+  const Ready ready = load(s, /*max_context=*/0, /*snapshots=*/0);
+  Backend& backend = ready.engine->backend();
+  const bench::Options options = bench_options(s);
+  bench::chosen_techniques(backend, options.ablate);  // refuses a name before the head of the table is out
+  bench::Report report{
+      .machine = bench::machine_name(), .backend = backend.name(), .model = ready.dir.string(), .peer = s.peer};
+  Screen screen(!s.json);
+  screen.head(report);
+  bench::measure(backend, ready.model->weights, options, report, screen.listener());
+  screen.foot(report);
+  if (s.json) put(bench::report_json(report));
+  if (!s.plot_file.empty()) write_text_file(s.plot_file, bench::plot_svg(report));
+}
+
+}  // namespace lily::cli
