@@ -42,7 +42,9 @@ TEST(Techniques, SwitchedOffOneByOne) {
       for (const ops::Technique& t : ops::techniques("cpu")) {
         const std::vector<float> off = logits(phase, exact, {t.name});
         const bool works_here = phase == Phase::prefill ? t.prefill : t.decode;
-        if (t.same_bits || !works_here) EXPECT_TRUE(same_bits(all_on, off)) << t.name << (exact ? ", exact" : "");
+        if (t.same_bits || !works_here) {
+          EXPECT_TRUE(same_bits(all_on, off)) << t.name << (exact ? ", exact" : "");
+        }
         // Float32 sums in another order, through integer products that may round to the next code (CpuGolden's
         // figures).
         EXPECT_LE(test::relative_error(off, all_on), exact ? 2e-5 : 0.1) << t.name;

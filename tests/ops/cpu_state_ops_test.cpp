@@ -258,7 +258,9 @@ TEST_P(CpuAttention, PrefillNotFinite) {
           bool finite = true;
           for (int i = 0; i < c.dim; ++i) finite = finite && std::isfinite(other[std::size_t(at + i)]);
           EXPECT_EQ(finite, !reads) << "row " << r << " head " << h << " where " << where;
-          if (!reads) EXPECT_EQ(std::memcmp(&o[std::size_t(at)], &other[std::size_t(at)], std::size_t(c.dim) * 4), 0);
+          if (!reads) {
+            EXPECT_EQ(std::memcmp(&o[std::size_t(at)], &other[std::size_t(at)], std::size_t(c.dim) * 4), 0);
+          }
         }
     }
 }
