@@ -14,13 +14,12 @@ constexpr double kPanelWidth = 460, kPanelHeight = 320, kLeft = 62, kRight = 16,
 
 // Colours that stay apart for colour-blind readers, a shade for each background.
 constexpr const char* kStyle =
-    "text{font-family:sans-serif;font-size:12px;fill:#24292f}.title{font-size:14px;font-weight:bold}.grid{stroke:#8885;"
-    "stroke-width:1}.axis{stroke:#888;stroke-width:1}.lily{stroke:#0b62c4;fill:none}.peer{stroke:#b4540a;fill:none}"
-    ".limit{stroke:#777;fill:none;stroke-dasharray:5 "
-    "4}polyline,.key{stroke-width:2}.dot.lily{fill:#0b62c4}.dot.peer{fill:#b4540a}"
-    ".dot.limit{fill:none;stroke:none}@media(prefers-color-scheme:dark){text{fill:#d7dde3}.lily{stroke:#5aa9ff}.peer{"
-    "stroke:#f0984a}"
-    ".limit{stroke:#999}.dot.lily{fill:#5aa9ff}.dot.peer{fill:#f0984a}}";
+    "text{font-family:sans-serif;font-size:12px;fill:#24292f}.title{font-size:14px;font-weight:bold}"
+    ".grid{stroke:#8885;stroke-width:1}.axis{stroke:#888;stroke-width:1}"
+    ".lily{stroke:#0b62c4;fill:none}.peer{stroke:#b4540a;fill:none}.limit{stroke:#888;fill:none;stroke-dasharray:5 4}"
+    "polyline,.key{stroke-width:2}.dot{stroke:none}.dot.lily{fill:#0b62c4}.dot.peer{fill:#b4540a}.dot.limit{fill:#888}"
+    "@media(prefers-color-scheme:dark){text{fill:#d7dde3}.lily{stroke:#5aa9ff}.peer{stroke:#f0984a}"
+    ".dot.lily{fill:#5aa9ff}.dot.peer{fill:#f0984a}}";
 
 std::string escaped(const std::string& text) {
   std::string out;
