@@ -46,6 +46,8 @@ using Bytes = __m512i;
 using I32 = __m512i;
 
 LILY_SIMD I32 zero_int() { return _mm512_setzero_si512(); }
+LILY_SIMD I32 as_int(Bytes b) { return b; }
+LILY_SIMD Bytes as_bytes(I32 a) { return a; }
 LILY_SIMD I32 add(I32 a, I32 b) { return _mm512_add_epi32(a, b); }
 LILY_SIMD I32 times256(I32 a) { return _mm512_slli_epi32(a, 8); }
 LILY_SIMD F32 to_float(I32 a) { return _mm512_cvtepi32_ps(a); }
@@ -109,6 +111,8 @@ using Bytes = __m256i;
 using I32 = __m256i;
 
 LILY_SIMD I32 zero_int() { return _mm256_setzero_si256(); }
+LILY_SIMD I32 as_int(Bytes b) { return b; }
+LILY_SIMD Bytes as_bytes(I32 a) { return a; }
 LILY_SIMD I32 add(I32 a, I32 b) { return _mm256_add_epi32(a, b); }
 LILY_SIMD I32 times256(I32 a) { return _mm256_slli_epi32(a, 8); }
 LILY_SIMD F32 to_float(I32 a) { return _mm256_cvtepi32_ps(a); }
@@ -198,6 +202,8 @@ using Bytes = uint8x16_t;
 using I32 = int32x4_t;
 
 LILY_SIMD I32 zero_int() { return vdupq_n_s32(0); }
+LILY_SIMD I32 as_int(Bytes b) { return vreinterpretq_s32_u8(b); }
+LILY_SIMD Bytes as_bytes(I32 a) { return vreinterpretq_u8_s32(a); }
 LILY_SIMD I32 add(I32 a, I32 b) { return vaddq_s32(a, b); }
 LILY_SIMD I32 times256(I32 a) { return vshlq_n_s32(a, 8); }
 LILY_SIMD F32 to_float(I32 a) { return vcvtq_f32_s32(a); }

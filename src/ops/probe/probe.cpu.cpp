@@ -33,7 +33,7 @@ std::int64_t probe_int8_ops(std::int64_t rounds) {
     for (int i = 0; i < kSums; ++i) dot[i].step(code, code);
   I32 total = zero_int();
   for (int i = 0; i < kSums; ++i) total = add(total, dot[i].total());
-  store_bytes(bytes, total);
+  store_bytes(bytes, as_bytes(total));
   __asm__ volatile("" : : "m"(bytes));
   return rounds * kSums * kByteLanes * 2;
 }
@@ -42,13 +42,13 @@ std::int64_t probe_int8_ops(std::int64_t rounds) {
 std::uint64_t probe_read(const std::byte* p, std::size_t bytes) {
   I32 a = zero_int(), b = zero_int(), c = zero_int(), d = zero_int();
   for (std::size_t i = 0; i < bytes; i += 4 * kByteLanes) {
-    a = add(a, load_bytes(p + i));
-    b = add(b, load_bytes(p + i + kByteLanes));
-    c = add(c, load_bytes(p + i + 2 * kByteLanes));
-    d = add(d, load_bytes(p + i + 3 * kByteLanes));
+    a = add(a, as_int(load_bytes(p + i)));
+    b = add(b, as_int(load_bytes(p + i + kByteLanes)));
+    c = add(c, as_int(load_bytes(p + i + 2 * kByteLanes)));
+    d = add(d, as_int(load_bytes(p + i + 3 * kByteLanes)));
   }
   alignas(64) std::uint8_t out[kByteLanes];
-  store_bytes(out, add(add(a, b), add(c, d)));
+  store_bytes(out, as_bytes(add(add(a, b), add(c, d))));
   std::uint64_t v;
   memcpy(&v, out, 8);
   return v;
