@@ -195,12 +195,16 @@ std::string limits_line(const Generated& g, Engine& engine, const Weights& weigh
   const double moved = step.bytes() * g.decode_rate();
   const plan::Cost read = plan::cost(backend.plan(plan::Phase::prefill), weights,
                                      {.rows = int(g.prompt.computed), .position = g.prompt.reused, .kv_type = kv_type});
-  const double done = g.prefill_seconds > 0 ? 2 * read.multiply_adds / g.prefill_seconds : 0;
-  return fmt::format("decode moves {:.1f} MB a token: {:.1f} GB/s, {:.0f} % of the {:.1f} GB/s that reading alone reaches; "
-                     "prefill computes {:.2f} GOP a token: {:.0f} GOP/s, {:.0f} % of the {:.0f} GOP/s int8 peak",
-                     step.bytes() / 1e6, moved / 1e9, 100 * moved / limits.read_bytes_per_s, limits.read_bytes_per_s / 1e9,
-                     2 * read.multiply_adds / std::max<double>(1, double(g.prompt.computed)) / 1e9, done / 1e9,
-                     100 * done / limits.int8_ops_per_s, limits.int8_ops_per_s / 1e9);
+  std::string line =
+      fmt::format("decode moves {:.1f} MB a token: {:.1f} GB/s, {:.0f} % of the {:.1f} GB/s that reading alone reaches",
+                  step.bytes() / 1e6, moved / 1e9, 100 * moved / limits.read_bytes_per_s, limits.read_bytes_per_s / 1e9);
+  if (read.int8_ops > 0 && g.prefill_seconds > 0) {
+    const double rate = read.int8_ops / g.prefill_seconds;
+    line += fmt::format("; prefill's integer products are {:.2f} GOP a token: {:.0f} GOP/s, {:.0f} % of the {:.0f} GOP/s int8 peak",
+                        read.int8_ops / double(g.prompt.computed) / 1e9, rate / 1e9, 100 * rate / limits.int8_ops_per_s,
+                        limits.int8_ops_per_s / 1e9);
+  }
+  return line;
 }
 
 }  // namespace lily::cli
