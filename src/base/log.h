@@ -2,7 +2,9 @@
 // (cli/output.h).
 #pragma once
 
+#include <cstddef>
 #include <string>
+#include <string_view>
 
 namespace lily {
 
@@ -15,5 +17,9 @@ void log_error(const std::string& message);
 /// `message` with control characters (a name from a file may hold some) made visible, so that it is one line on any
 /// terminal.
 std::string one_line(const std::string& message);
+
+/// At most `bytes` of `text`, cut between two characters of UTF-8, and "…" where something was cut: for a message that
+/// shows what was found, which may be of any length.
+std::string shortened(std::string_view text, std::size_t bytes);
 
 }  // namespace lily

@@ -139,7 +139,7 @@ void generation_rows(std::vector<Option>& t) {
   t.push_back(Row(gen, "system", "TEXT", "system message").to(&Settings::system));
   t.push_back(Row(gen, "max-tokens", "N", "longest answer, thinking included")
                   .to(&Settings::max_tokens, 1, kMaxInt, "to the end of the context window"));
-  t.push_back(Row(gen, "max-context", "N", "context window in tokens, at most the model's")
+  t.push_back(Row(gen, "max-context", "N", "context window in tokens, at most the model's; 0: all of it")
                   .to(&Settings::max_context, 0, kMaxInt, "the model's"));
   const std::string model = "the model's generation_config.json, else ";
   t.push_back(Row(gen, "temp", "X", "temperature; 0 takes the likeliest token each time")
@@ -205,6 +205,8 @@ void analysis_rows(std::vector<Option>& t) {
                   .to(&Settings::context, 1, kMaxInt, "the model's"));
   t.push_back(Row("inspect", "all-layers", "", "plans of every layer, not only of the first of each kind")
                   .to(&Settings::all_layers));
+  t.push_back(Row("inspect", "check", "", "read every scale, bias and plain weight: a value that is not finite is an error")
+                  .to(&Settings::check));
   t.push_back(Row("tokenize", "special", "", "control tokens in the text count as such").to(&Settings::special));
   t.push_back(Row("template", "messages", "FILE",
                   "a request body: {messages, tools, chat_template_kwargs, add_generation_prompt}; - is standard input")
@@ -274,9 +276,8 @@ std::int64_t parse_integer(const std::string& flag, const std::string& text, std
   std::int64_t v = 0;
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, v);
-  const std::string range = hi >= kMaxInt ? fmt::format("a whole number of at least {}", lo)
-                                          : fmt::format("a whole number from {} to {}", lo, hi);
-  if (error != std::errc() || stop != end || text.empty() || v < lo || v > hi) wrong(flag, text, range);
+  if (error != std::errc() || stop != end || text.empty() || v < lo || v > hi)
+    wrong(flag, text, fmt::format("a whole number from {} to {}", lo, hi));
   return v;
 }
 

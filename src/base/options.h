@@ -58,6 +58,7 @@ struct Settings {
   bool ids = false;
   int context = 0;
   bool all_layers = false;
+  bool check = false;
   bool markdown = false;
 
   // bench

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/json_fault.h"
 
 namespace lily {
 namespace {
@@ -54,17 +55,26 @@ void Checkpoint::read_index() {
   const auto path = dir_ / kIndexName;
   if (!std::filesystem::exists(path)) return;
   // A hint that cannot be read is worth a warning, not a refusal.
+  const std::string text = read_text_file(path);
+  nlohmann::json json;
   try {
-    const auto json = nlohmann::json::parse(read_text_file(path));
-    for (const auto& [tensor, shard] : json.at("weight_map").items()) index_[tensor] = shard.get<std::string>();
-    if (const auto meta = json.find("metadata"); meta != json.end() && meta->is_object()) {
-      const auto total = meta->find("total_size");
-      if (total != meta->end() && total->is_number())
-        index_total_bytes_ = std::uint64_t(std::max(0.0, total->get<double>()));
-    }
-  } catch (const nlohmann::json::exception& error) {
-    index_.clear();
-    warnings_.push_back(fmt::format("{}: unreadable, ignored ({})", path.string(), error.what()));
+    json = parse_json_file(text, path.string());
+  } catch (const Error& error) {
+    warnings_.push_back(fmt::format("{}; the index is ignored", error.what()));
+    return;
+  }
+  const auto map = json.is_object() && json.contains("weight_map") ? json["weight_map"] : nlohmann::json();
+  const bool usable = map.is_object() && std::all_of(map.begin(), map.end(), [](auto& v) { return v.is_string(); });
+  if (!usable) {
+    warnings_.push_back(fmt::format(
+        "{}: weight_map: expected an object of tensor names and file names; the index is ignored", path.string()));
+    return;
+  }
+  for (const auto& [tensor, shard] : map.items()) index_[tensor] = shard.get<std::string>();
+  if (const auto meta = json.find("metadata"); meta != json.end() && meta->is_object()) {
+    const auto total = meta->find("total_size");
+    if (total != meta->end() && total->is_number())
+      index_total_bytes_ = std::uint64_t(std::max(0.0, total->get<double>()));
   }
 }
 

@@ -44,9 +44,8 @@ std::string SafetensorsWriter::header_bytes(const std::vector<Entry>& entries,
 
 SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, std::vector<Entry> entries,
                                      const std::map<std::string, std::string>& metadata)
-    : path_(path), temporary_(path) {
+    : path_(output_path(path)), temporary_(path_) {
   temporary_ += ".partial";
-  check_replaceable(path);
   for (const Entry& entry : entries) left_ += data_bytes(entry);
   out_ = std::fopen(temporary_.c_str(), "wb");
   if (!out_) fail(temporary_, "cannot create", errno);

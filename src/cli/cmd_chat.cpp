@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <optional>
 
@@ -27,14 +28,12 @@ constexpr const char* kHelp =
 
 Json read_tools(const std::string& file) {
   if (file.empty()) return nullptr;
-  Json tools;
-  try {
-    tools = parse_json(read_file("--tools", file));
+  const std::string text = read_file("--tools", file);
+  return about("--tools " + file, [&] {
+    Json tools = parse_json(text);
     parse_chat(Json{{"messages", {{{"role", "user"}, {"content", ""}}}}, {"tools", tools}});  // for its errors
-  } catch (const Error& e) {
-    throw Error(e.code(), fmt::format("--tools {}: {}", file, e.what()));
-  }
-  return tools;
+    return tools;
+  });
 }
 
 class Chat {
@@ -96,10 +95,7 @@ class Chat {
         write_text_file(file, conversation_.body().dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
         note(fmt::format("{}: {} messages", file, conversation_.size()));
       } else if (command == "/load") {
-        const Json body = parse_json(read_file("/load", file));
-        conversation_.replace_by(body);
-        if (body.contains("tools")) set_tools(body["tools"]);
-        note(fmt::format("{}: {} messages", file, conversation_.size()));
+        load_conversation(file);
       } else {
         note(fmt::format("unknown command {}: /help lists them", command));
       }
@@ -107,6 +103,17 @@ class Chat {
       note(e.what());
     }
     return true;
+  }
+
+  void load_conversation(const std::string& file) {
+    const std::string text = read_file("/load", file);
+    about("/load " + file, [&] {
+      const Json body = parse_json(text);
+      const std::vector<std::string> idle = conversation_.replace_by(body);
+      if (body.contains("tools")) set_tools(body["tools"]);
+      if (!idle.empty()) note(fmt::format("{}: ignored, without effect here: {}", file, fmt::join(idle, ", ")));
+    });
+    note(fmt::format("{}: {} messages", file, conversation_.size()));
   }
 
   void stats() const {

@@ -133,7 +133,7 @@ void cmd_eval(const Settings& s) {
   const int longest = ready.engine->max_context();
   if (s.context > longest) {
     throw Error(ErrorCode::invalid_argument,
-                fmt::format("--context {}: this model's window is {} tokens", s.context, longest));
+                fmt::format("--context {}: expected 2 to {}, this model's window", s.context, longest));
   }
   const auto ids = load_tokenizer(ready).encode(text, ControlTokens::as_text);
   if (ids.size() < 2) {

@@ -8,6 +8,7 @@
 #include "cli/load.h"
 #include "cli/memory_plan.h"
 #include "cli/output.h"
+#include "model/check.h"
 #include "model/summary.h"
 #include "plan/explain.h"
 
@@ -16,6 +17,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+/// The double that prints as the float does: 1e-06, where widening gives 9.999999974752427e-07.
+double as_printed(float value) {
+  return std::stod(fmt::format("{}", value));
+}
+
 Json config_json(const ModelShape& m) {
   return {{"hidden", m.hidden},
           {"layers", m.layers},
@@ -23,7 +29,7 @@ Json config_json(const ModelShape& m) {
           {"full_attention_layers", m.count(LayerKind::full_attention)},
           {"vocab", m.vocab},
           {"max_context", m.max_context},
-          {"rms_eps", m.rms_eps},
+          {"rms_eps", as_printed(m.rms_eps)},
           {"tied_embeddings", m.tied_embeddings},
           {"attn_heads", m.attn_heads},
           {"kv_heads", m.kv_heads},
@@ -84,8 +90,8 @@ std::string tensors_text(const std::vector<TensorGroup>& groups) {
                                  "tensors", "M weights", "bytes");
   std::int64_t weights = 0, bytes = 0;
   for (const TensorGroup& g : groups) {
-    text += fmt::format("  {:<16}{:<22}{:<20}{:<34}{:>8}{:>12.3f}{:>12}\n", g.part, g.role, g.shape, g.stored,
-                        g.tensors, double(g.weights) / 1e6, human_bytes(double(g.bytes)));
+    text += fmt::format("  {:<16}{:<22}{:<20}{:<34}{:>8}{:>12.3f}{:>12}\n", g.part, g.role,
+                        shape_text(g.shape), g.stored, g.tensors, double(g.weights) / 1e6, human_bytes(double(g.bytes)));
     weights += g.weights;
     bytes += g.bytes;
   }
@@ -118,8 +124,9 @@ void cmd_inspect(const Settings& s) {
   const std::int64_t context = s.context ? s.context : engine.max_context();
   if (context > engine.max_context()) {
     throw Error(ErrorCode::invalid_argument,
-                fmt::format("--context {}: this model's window is {} tokens", context, engine.max_context()));
+                fmt::format("--context {}: expected 1 to {}, this model's window", context, engine.max_context()));
   }
+  if (s.check) check_finite(weights, ready.dir.string(), true);
   const auto groups = summarize(weights);
   const Json config = config_json(engine.shape());
   const Json memory = memory_json(memory_plan(engine, weights, context));

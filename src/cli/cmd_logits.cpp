@@ -22,12 +22,17 @@ std::vector<SafetensorsWriter::Entry> entries(std::int64_t n, const ModelShape& 
 }  // namespace
 
 void cmd_logits(const Settings& s) {
-  const auto ids = parse_ids(read_file("--ids", s.ids_file), "--ids " + s.ids_file);
-  if (ids.empty()) throw Error(ErrorCode::invalid_argument, fmt::format("--ids {}: the list is empty", s.ids_file));
+  const std::string from = "--ids " + s.ids_file;
+  const auto ids = parse_ids(read_file("--ids", s.ids_file), from);
+  if (ids.empty()) throw Error(ErrorCode::invalid_argument, from + ": the list is empty");
   const Ready ready = load(s);
   const ModelShape& shape = ready.engine->shape();
-  ready.engine->check_ids(ids);
   const auto n = std::int64_t(ids.size());
+  about(from, [&] { ready.engine->check_ids(ids); });
+  if (n > ready.engine->max_context()) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{}: {} ids, and this model's window is {} tokens", from, n, ready.engine->max_context()));
+  }
 
   TensorFile file(s.out_file, entries(n, shape, s.hidden));
   file.write(kInputIds, 0, ids.data(), ids.size() * sizeof(ids[0]));

@@ -10,12 +10,12 @@ namespace lily::cli {
 
 void cmd_synth(const Settings& s) {
   if (s.preset.empty() == s.config_file.empty())
-    throw UsageError("lily synth takes --preset or --config, one of them (lily synth --help)");
+    throw UsageError("give either --preset or --config (lily synth --help explains)");
   const std::string config = s.preset.empty() ? read_file("--config", s.config_file) : preset_config(s.preset);
   SynthOptions options;
   if (s.threads > 0) options.threads = s.threads;
   const SynthResult made =
-      write_synthetic(s.out, config, s.preset.empty() ? s.config_file : "preset " + s.preset, options);
+      write_synthetic(s.out, config, s.preset.empty() ? "--config " + s.config_file : "--preset " + s.preset, options);
   for (const std::string& note : made.notes) log_info(note);
   put(fmt::format(
       "{}: {} of tensors{}\n", s.out, human_bytes(double(made.bytes)),

@@ -14,13 +14,11 @@ namespace lily::cli {
 void cmd_template(const Settings& s) {
   const auto dir = find_model(s.model);
   const std::string body = read_file("--messages", s.messages_file);
-  ChatInput input;
-  try {
-    input = parse_chat_text(body);
-  } catch (const Error& e) {
-    throw Error(e.code(), fmt::format("--messages {}: {}", s.messages_file, e.what()));
-  }
-  for (const std::string& field : input.ignored) log_warning(fmt::format("{} has no effect", field));
+  const std::string from = "--messages " + s.messages_file;
+  const ChatInput input = about(from, [&] { return parse_chat_text(body); });
+  std::vector<std::string> idle = input.ignored;
+  idle.insert(idle.end(), input.unread.begin(), input.unread.end());
+  if (!idle.empty()) log_warning(fmt::format("{}: ignored, without effect on the prompt: {}", from, fmt::join(idle, ", ")));
   const TemplateChoice choice = choose_template(dir);
   if (!choice.warning.empty()) log_warning(choice.warning);
   const RenderedPrompt prompt = render_chat(input, choice.style);

@@ -114,8 +114,9 @@ const std::vector<Command>& commands() {
        "what a model consists of and what it needs",
        "Configuration, tensors by group with bits and bytes, the memory plan for a context length, and the decode and "
        "prefill "
-       "plans: ops, stages, bytes.",
-       {"lily inspect tiny", "lily inspect qwen3.6-35b-a3b --context 131072", "lily inspect tiny --json"},
+       "plans: ops, stages, bytes. --check first looks for values that are not finite in what loading does not read.",
+       {"lily inspect tiny", "lily inspect qwen3.6-35b-a3b --context 131072", "lily inspect tiny --json",
+        "lily inspect tiny --check"},
        cmd_inspect},
       {"synth",
        "write a synthetic checkpoint",

@@ -40,13 +40,13 @@ Conversation::Json Conversation::body() const {
   return body;
 }
 
-void Conversation::replace_by(const Json& body) {
-  if (!body.is_object() || !body.contains("messages")) {
-    throw Error(ErrorCode::invalid_argument, "expected a JSON object with messages");
-  }
-  parse_chat(body);  // for its errors
+std::vector<std::string> Conversation::replace_by(const Json& body) {
+  const ChatInput input = parse_chat(body);  // for its errors
   messages_ = body["messages"];
   if (body.contains("tools")) tools_ = body["tools"];
+  std::vector<std::string> idle = input.ignored;
+  idle.insert(idle.end(), input.unread.begin(), input.unread.end());
+  return idle;
 }
 
 }  // namespace lily::cli

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "cli/answer.h"
 
@@ -26,8 +27,9 @@ class Conversation {
 
   /// What `lily template --messages` would take.
   Json body() const;
-  /// As written by body(). Error that names the field at fault; the conversation is then as before.
-  void replace_by(const Json& body);
+  /// As written by body(). Error that names the field at fault; the conversation is then as before. Returns the fields
+  /// that have no effect.
+  std::vector<std::string> replace_by(const Json& body);
 
  private:
   std::optional<std::string> system_;

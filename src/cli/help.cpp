@@ -9,6 +9,11 @@ namespace {
 
 constexpr std::size_t kColumns = 100;
 
+/// Columns that UTF-8 takes on a terminal: the help has no wide characters and no combining ones.
+std::size_t columns(std::string_view text) {
+  return std::size_t(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+}
+
 /// `text` broken at spaces, every line but the first indented by `indent`; paragraphs keep their empty lines.
 std::string wrapped(const std::string& text, std::size_t indent) {
   std::string out;
@@ -16,7 +21,7 @@ std::string wrapped(const std::string& text, std::size_t indent) {
   const std::string new_line = fmt::format("\n{:{}}", "", indent);
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = std::min(text.find_first_of(" \n", at), text.size());
-    const std::size_t width = end - at;
+    const std::size_t width = columns(std::string_view(text).substr(at, end - at));
     if (column > indent && column + 1 + width > kColumns) {
       out += new_line;
       column = indent;
@@ -24,7 +29,7 @@ std::string wrapped(const std::string& text, std::size_t indent) {
       out += ' ';
       ++column;
     }
-    out += text.substr(at, width);
+    out += text.substr(at, end - at);
     column += width;
     at = end;
     if (at < text.size() && text[at] == '\n') {
@@ -68,11 +73,8 @@ std::string rows(const Command& c, bool positional, bool common) {
     if (o->positional() != positional || (o->commands == "*") != common) continue;
     std::string flag = fmt::format("  {}", flag_column(*o));
     constexpr std::size_t kHelpColumn = 30;
-    if (flag.size() + 2 > kHelpColumn) {
-      flag += fmt::format("\n{:{}}", "", kHelpColumn);
-    } else {
-      flag.resize(kHelpColumn, ' ');
-    }
+    const std::size_t width = columns(flag);
+    flag += width + 2 > kHelpColumn ? fmt::format("\n{:{}}", "", kHelpColumn) : std::string(kHelpColumn - width, ' ');
     s += flag + wrapped(explained(*o), kHelpColumn) + "\n";
   }
   return s;

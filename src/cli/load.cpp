@@ -13,6 +13,12 @@ Ready load(const Settings& settings, int max_context, int snapshots) {
   Ready r;
   r.dir = find_model(settings.model);
   r.model = std::make_unique<LoadedModel>(load_model(r.dir, {.mlock = settings.mlock}));
+  const int window = r.model->shape.max_context;
+  if (max_context != 0 && (max_context < 2 || max_context > window)) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("--max-context {}: expected 2 to {}, this model's window, or 0 for all of it", max_context,
+                            window));
+  }
   for (const std::string& line : r.model->report.lines) log_debug(line);
   for (const std::string& line : r.model->report.warnings) log_warning(line);
 

@@ -13,8 +13,7 @@
 namespace lily::cli {
 
 TensorFile::TensorFile(const std::filesystem::path& path, std::vector<SafetensorsWriter::Entry> entries)
-    : path_(path), temporary_(path.string() + fmt::format(".{}.part", ::getpid())) {
-  check_replaceable(path);
+    : path_(output_path(path)), temporary_(path_.string() + fmt::format(".{}.part", ::getpid())) {
   const std::string header = SafetensorsWriter::header_bytes(entries, {});
   std::uint64_t at = header.size();
   for (const auto& e : entries) {

@@ -13,6 +13,7 @@ namespace lily::cli {
 /// Appears under its name only when finish() succeeds.
 class TensorFile {
  public:
+  /// A symbolic link at `path` is followed, and stays.
   TensorFile(const std::filesystem::path& path, std::vector<SafetensorsWriter::Entry> entries);
   ~TensorFile();  // without finish(): the unfinished file is removed
   TensorFile(const TensorFile&) = delete;

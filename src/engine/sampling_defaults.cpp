@@ -2,10 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_fault.h"
+#include "checkpoint/checkpoint.h"
 
 namespace lily {
 namespace {
@@ -13,10 +14,9 @@ namespace {
 using nlohmann::json;
 
 json read_json(const std::filesystem::path& path) {
-  std::ifstream in(path);
-  json parsed = json::parse(in, nullptr, /*allow_exceptions=*/false);
-  if (parsed.is_discarded() || !parsed.is_object()) {
-    throw Error(ErrorCode::corrupt, fmt::format("{} is not a JSON object", path.string()));
+  json parsed = parse_json_file(read_text_file(path), path.string());
+  if (!parsed.is_object()) {
+    throw Error(ErrorCode::corrupt, fmt::format("{}: expected a JSON object, found {}", path.string(), parsed.type_name()));
   }
   return parsed;
 }

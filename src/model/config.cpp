@@ -1,13 +1,17 @@
 #include "model/config.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/error.h"
+#include "base/json_fault.h"
+#include "base/log.h"
 #include "model/names.h"
 
 namespace lily {
@@ -16,18 +20,28 @@ namespace {
 using Json = nlohmann::json;
 
 std::string shown(const Json& value) {
-  std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
-  if (text.size() > 80) text = text.substr(0, 77) + "…";
-  return text;
+  return shortened(value.dump(-1, ' ', true, Json::error_handler_t::replace), 80);
 }
 
-/// One object of the file, with the path that messages name its keys by.
+/// Keys at the level of the text model that say nothing about what is computed, or are read elsewhere: training, other
+/// modalities, the draft head, file handling. In a file without text_config they lie beside the keys of the shape.
+constexpr const char* kIdleKeys[] = {
+    "_name_or_path",          "architectures",         "attention_dropout",    "audio_config",
+    "auto_map",               "bos_token_id",          "dtype",                "eos_token_id",
+    "image_token_id",         "initializer_range",     "intermediate_size",    "language_model_only",
+    "mamba_ssm_dtype",        "mtp_num_hidden_layers", "output_router_logits", "mtp_use_dedicated_embeddings",
+    "pad_token_id",           "router_aux_loss_coef",  "torch_dtype",          "transformers_version",
+    "use_cache",              "video_token_id",        "vision_config",        "vision_end_token_id",
+    "vision_start_token_id"};
+
+/// One object of the file, with the path that messages name its keys by. It remembers which keys were asked for.
 class Section {
  public:
   Section(const Json& json, std::string path, const std::string& file)
       : json_(json), path_(std::move(path)), file_(file) {}
 
   const Json* find(const std::string& key) const {
+    asked_.insert(key);
     const auto at = json_.find(key);
     return at == json_.end() || at->is_null() ? nullptr : &*at;
   }
@@ -74,12 +88,28 @@ class Section {
     return Section(value, name(key), file_);
   }
   const Json& json() const { return json_; }
+  /// Appends the names of the keys that nobody asked for and that are not idle.
+  void list_unknown(std::vector<std::string>& names) const {
+    for (const auto& [key, value] : json_.items()) {
+      const bool idle = std::find(std::begin(kIdleKeys), std::end(kIdleKeys), key) != std::end(kIdleKeys);
+      if (!idle && !value.is_null() && !asked_.contains(key)) names.push_back(shortened(name(key), 80));
+    }
+  }
 
  private:
+  mutable std::set<std::string> asked_;
   const Json& json_;
   std::string path_;
   const std::string& file_;
 };
+
+/// The first few names, and how many more there are.
+std::string listed(const std::vector<std::string>& names) {
+  constexpr std::size_t kShown = 16;
+  const std::size_t n = std::min(names.size(), kShown);
+  const std::string list = fmt::format("{}", fmt::join(names.begin(), names.begin() + std::ptrdiff_t(n), ", "));
+  return n == names.size() ? list : fmt::format("{} and {} more", list, names.size() - n);
+}
 
 void check_model_type(const Section& section) {
   const Json& type = section.need("model_type");
@@ -100,7 +130,7 @@ void refuse_variants(const Section& text) {
   text.only("sliding_window", nullptr);
 }
 
-void read_rope(const Section& text, ModelShape& shape) {
+void read_rope(const Section& text, ModelShape& shape, std::vector<std::string>& unknown) {
   // Files of transformers 5 nest these; older ones carry them at the level of the other keys.
   std::optional<Section> rope;
   if (text.find("rope_parameters"))
@@ -137,8 +167,12 @@ void read_rope(const Section& text, ModelShape& shape) {
     where.fail(ErrorCode::invalid_argument, "partial_rotary_factor",
                fmt::format("head_dim {} times {} must be an even number of channels, found {}", shape.head_dim, partial,
                            rotary));
-  if (const Json* sections = rope ? rope->find("mrope_section") : nullptr) {
-    // For text the three axes carry the same position, so only the sum matters.
+  if (!rope) return;
+  // For text the three axes carry the same position: how they are interleaved has no effect, and of the sections only
+  // the sum counts. Both may be absent.
+  if (const Json* interleaved = rope->find("mrope_interleaved"); interleaved && !interleaved->is_boolean())
+    rope->fail(ErrorCode::invalid_argument, "mrope_interleaved", "expected true or false, found " + shown(*interleaved));
+  if (const Json* sections = rope->find("mrope_section")) {
     std::int64_t sum = 0;
     bool valid = sections->is_array() && sections->size() == 3;
     for (std::size_t i = 0; valid && i < 3; ++i) sum += rope->as_integer((*sections)[i], "mrope_section", 0, 1 << 20);
@@ -147,6 +181,7 @@ void read_rope(const Section& text, ModelShape& shape) {
           ErrorCode::invalid_argument, "mrope_section",
           fmt::format("expected three numbers with the sum {}, found {}", shape.rotary_dim / 2, shown(*sections)));
   }
+  rope->list_unknown(unknown);
 }
 
 void read_layer_kinds(const Section& text, ModelShape& shape) {
@@ -181,14 +216,14 @@ void check_multiple(const Section& text, const char* key, int value, const char*
               fmt::format("expected a multiple of {} ({}), found {}", of, divisor, value));
 }
 
-ModelShape read_shape(const Section& text) {
+ModelShape read_shape(const Section& text, std::vector<std::string>& unknown) {
   // The limits keep every product of the engine inside 64 bits and every table small; the 35B uses a 30th of them or
   // less.
   ModelShape s;
   s.hidden = text.integer("hidden_size", 1, 1 << 16);
   s.layers = text.integer("num_hidden_layers", 1, 1024);
   s.vocab = text.integer("vocab_size", 1, 1 << 22);
-  s.max_context = text.integer("max_position_embeddings", 1, 1 << 28);
+  s.max_context = text.integer("max_position_embeddings", 2, 1 << 28);  // a token and the next one
   s.rms_eps = float(text.number("rms_norm_eps", 0.0, 1.0));
   s.attn_heads = text.integer("num_attention_heads", 1, 1024);
   s.kv_heads = text.integer("num_key_value_heads", 1, 1024);
@@ -208,9 +243,17 @@ ModelShape read_shape(const Section& text) {
     text.fail(ErrorCode::invalid_argument, "num_experts_per_tok",
               fmt::format("expected at most num_experts ({}), found {}", s.experts, s.experts_per_token));
   refuse_variants(text);
-  read_rope(text, s);
+  read_rope(text, s, unknown);
   read_layer_kinds(text, s);
   return s;
+}
+
+/// Some files give the size of the vocabulary at both levels.
+void compare_vocabularies(const Section& root, const Section& text) {
+  const Json *outer = root.find("vocab_size"), *inner = text.find("vocab_size");
+  if (outer && inner && *outer != *inner)
+    root.fail(ErrorCode::invalid_argument, "vocab_size",
+              fmt::format("{} here, {} in {}", shown(*outer), shown(*inner), text.name("vocab_size")));
 }
 
 bool read_tied(const Section& root, const Section& text) {
@@ -278,17 +321,21 @@ bool is_quant_group(std::int64_t group) {
 }
 
 ModelConfig parse_config(std::string_view json_text, const std::string& file) {
-  const Json json = Json::parse(json_text, nullptr, false);
-  if (json.is_discarded()) throw Error(ErrorCode::corrupt, fmt::format("{}: not valid JSON", file));
+  const Json json = parse_json_file(json_text, file);
   if (!json.is_object())
     throw Error(ErrorCode::corrupt, fmt::format("{}: expected a JSON object, found {}", file, shown(json)));
   const Section root(json, "", file);
   check_model_type(root);
-  const Section text = root.find("text_config") ? root.object("text_config") : root;
+  std::optional<Section> nested;
+  if (root.find("text_config")) nested.emplace(root.object("text_config"));
+  const Section& text = nested ? *nested : root;
   if (text.find("model_type")) check_model_type(text);
 
   ModelConfig config;
-  config.shape = read_shape(text);
+  config.file = file;
+  std::vector<std::string> unknown;
+  config.shape = read_shape(text, unknown);
+  compare_vocabularies(root, text);
   config.shape.tied_embeddings = read_tied(root, text);
   config.quantization = read_quantization(root, "quantization");
   Quantization other = read_quantization(root, "quantization_config");
@@ -299,6 +346,9 @@ ModelConfig parse_config(std::string_view json_text, const std::string& file) {
     config.warnings.push_back(
         fmt::format("{}: quantization and quantization_config differ; quantization is used", file));
   }
+  text.list_unknown(unknown);
+  if (!unknown.empty())
+    config.warnings.push_back(fmt::format("{}: not known to this engine and without effect: {}", file, listed(unknown)));
   return config;
 }
 

@@ -34,6 +34,7 @@ struct Quantization {
 };
 
 struct ModelConfig {
+  std::string file;  // what messages call it
   ModelShape shape;
   Quantization quantization;
   std::vector<std::string> warnings;

@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/half.h"
+#include "base/output_file.h"
 #include "base/progress.h"
 #include "checkpoint/safetensors.h"
 #include "model/load.h"
@@ -40,6 +41,7 @@ bool is_gate(Role role) {
 struct Job {
   TableEntry entry;
   const Matrix* source;
+  std::string dir;     // the source's directory, for messages
   std::string module;  // full name without ".weight"
   int bits = 0;        // 0: a vector
   std::vector<SafetensorsWriter::Entry> outputs;
@@ -55,8 +57,8 @@ std::vector<std::int64_t> with_columns(const Job& job, std::int64_t columns) {
   return {job.source->rows, columns};
 }
 
-Job make_job(const TableEntry& entry, const LoadedModel& model, const QuantizeOptions& options) {
-  Job job{entry, &model.weights.get({entry.row->role, entry.layer}), {}, 0, {}};
+Job make_job(const fs::path& in, const TableEntry& entry, const LoadedModel& model, const QuantizeOptions& options) {
+  Job job{entry, &model.weights.get({entry.row->role, entry.layer}), in.string(), {}, 0, {}};
   const Matrix& m = *job.source;
   job.module = (entry.row->role == Role::lm_head ? "language_model." : "language_model.model.") +
                module_name(*entry.row, entry.layer);
@@ -70,12 +72,12 @@ Job make_job(const TableEntry& entry, const LoadedModel& model, const QuantizeOp
   }
   if (m.quantized())
     throw Error(ErrorCode::invalid_argument,
-                fmt::format("tensor {} is already quantised ({} bits): quantize wants the plain "
+                fmt::format("{}: tensor {} is already quantised ({} bits): quantize wants the plain "
                             "bf16, f16 or f32 checkpoint",
-                            job.module, m.bits));
+                            job.dir, job.module, m.bits));
   if (m.cols % options.group)
-    throw Error(ErrorCode::invalid_argument, fmt::format("--group {}: tensor {} has {} columns, not a multiple of it",
-                                                         options.group, job.module, m.cols));
+    throw Error(ErrorCode::invalid_argument, fmt::format("--group {}: {}: tensor {} has {} columns, not a multiple of it",
+                                                         options.group, job.dir, job.module, m.cols));
   job.bits = is_gate(entry.row->role) ? 8 : options.bits;
   job.outputs.push_back({job.module + ".weight", DType::u32, with_columns(job, m.cols * job.bits / 32)});
   job.outputs.push_back({job.module + ".scales", DType::bf16, with_columns(job, m.cols / options.group)});
@@ -149,8 +151,8 @@ class TensorQuantizer {
     dequantize_row(m_.at(index / m_.rows), index % m_.rows, values.data());
     for (std::int64_t c = 0; c < m_.cols; ++c)
       if (!std::isfinite(values[std::size_t(c)]))
-        throw Error(ErrorCode::numerical, fmt::format("tensor {}: row {}, column {} is {}: not a finite number",
-                                                      job_.module, index, c, values[std::size_t(c)]));
+        throw Error(ErrorCode::numerical, fmt::format("{}: tensor {}: row {}, column {} is {}: not a finite number",
+                                                      job_.dir, job_.module, index, c, values[std::size_t(c)]));
     for (std::int64_t g = 0; g < groups_; ++g)
       quantize_group({values.data() + g * options_.group, std::size_t(options_.group)}, job_.bits,
                      loose.data() + g * options_.group, scales + g, biases + g);
@@ -278,7 +280,8 @@ void pack_codes(const std::uint8_t* codes, std::int64_t count, int bits, std::ui
   }
 }
 
-QuantizeResult quantize_checkpoint(const fs::path& in, const fs::path& out, const QuantizeOptions& options) {
+QuantizeResult quantize_checkpoint(const fs::path& in, const fs::path& given_out, const QuantizeOptions& options) {
+  const fs::path out = follow_links(given_out);
   check_options(out, options);
   const LoadedModel model = load_model(in);
   std::vector<Job> jobs;
@@ -286,7 +289,7 @@ QuantizeResult quantize_checkpoint(const fs::path& in, const fs::path& out, cons
   std::uint64_t output_bytes = 0, matrix_bytes = 0;
   std::int64_t matrix_weights = 0, matrix_source = 0;
   for (const TableEntry& entry : expand_table(model.shape)) {
-    jobs.push_back(make_job(entry, model, options));
+    jobs.push_back(make_job(in, entry, model, options));
     const Job& job = jobs.back();
     output_bytes += job.bytes();
     if (!job.bits) continue;

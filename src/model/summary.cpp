@@ -57,10 +57,12 @@ std::vector<TensorGroup> summarize(const Weights& weights) {
       group->stored = stored;
       group->bits = m.bits;
       group->group = m.group;
-      group->shape = m.count > 1 || entry.row->kind == Kind::stack
-                         ? fmt::format("[{}, {}, {}]", m.count, m.rows, m.cols)
-                     : m.rows > 1 || entry.row->kind == Kind::matrix ? fmt::format("[{}, {}]", m.rows, m.cols)
-                                                                     : fmt::format("[{}]", m.cols);
+      if (m.count > 1 || entry.row->kind == Kind::stack)
+        group->shape = {m.count, m.rows, m.cols};
+      else if (m.rows > 1 || entry.row->kind == Kind::matrix)
+        group->shape = {m.rows, m.cols};
+      else
+        group->shape = {m.cols};
     }
     ++group->tensors;
     group->weights += m.count * m.rows * m.cols;

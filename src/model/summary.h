@@ -14,8 +14,8 @@ struct TensorGroup {
   std::string
       part;  // "embedding", "Gated DeltaNet", "attention", "router", "experts", "shared expert", "norms", "head"
   std::string role;    // role_name()
-  std::string shape;   // of one tensor: "[256, 512, 2048]"
   std::string stored;  // "4 bits, groups of 64, BF16 scales", "BF16", "F32 vector"
+  std::vector<std::int64_t> shape;  // of one tensor: [256, 512, 2048]
   int bits = 0, group = 0;
   int tensors = 0;           // how many layers have it
   std::int64_t weights = 0;  // numbers in all of them

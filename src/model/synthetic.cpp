@@ -90,12 +90,13 @@ void append_quantized(std::vector<SyntheticTensor>& out, const TableEntry& entry
   const QuantSetting setting = config.quantization.of(module);
   if (setting.bits == 0)
     throw Error(ErrorCode::unsupported,
-                fmt::format("{}: a synthetic checkpoint has only quantised matrices, and config.json gives "
-                            "no quantization for this one",
-                            module));
+                fmt::format("{}: quantization: expected bits and group_size of every matrix, for a synthetic checkpoint "
+                            "has only quantised ones; found none of {}",
+                            config.file, module));
   if (dims.cols % setting.group)
     throw Error(ErrorCode::invalid_argument,
-                fmt::format("{}: {} columns cannot be cut into groups of {}", module, dims.cols, setting.group));
+                fmt::format("{}: quantization: the {} columns of {} cannot be cut into groups of {}", config.file,
+                            dims.cols, module, setting.group));
   SyntheticTensor t;
   const std::string name = file_prefix(entry.row->role) + module;
   t.key = fnv1a64(name);

@@ -197,8 +197,8 @@ void write_index(const fs::path& out, const std::vector<Shard>& shards) {
 
 }  // namespace
 
-void write_text_file(const fs::path& path, std::string_view text) {
-  check_replaceable(path);
+void write_text_file(const fs::path& given, std::string_view text) {
+  const fs::path path = output_path(given);
   fs::path partial = path;
   partial += ".partial";
   const int fd = ::open(partial.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
@@ -225,6 +225,7 @@ SynthResult write_synthetic(const fs::path& out, const std::string& config_text,
   claim_directory(out, config_text, shards);
 
   SynthResult result;
+  result.notes = config.warnings;
   std::vector<const Shard*> todo;
   std::uint64_t todo_bytes = 0;
   for (const Shard& shard : shards) {

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_fault.h"
 #include "text/tokenizer_file.h"
 #include "text/utf8.h"
 
@@ -253,7 +254,7 @@ std::optional<std::string> template_of_config(const std::filesystem::path& dir) 
   const auto path = dir / "tokenizer_config.json";
   const auto text = read_text_file(path);
   if (!text) return std::nullopt;
-  const auto config = nlohmann::json::parse(*text, nullptr, false);
+  const auto config = parse_json_file(*text, path.string());
   if (!config.is_object()) throw Error(ErrorCode::corrupt, path.string() + ": expected a JSON object");
   const auto it = config.find("chat_template");
   if (it == config.end() || it->is_null()) return std::nullopt;

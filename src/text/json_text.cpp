@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/json_fault.h"
 
 namespace lily {
 namespace {
@@ -19,7 +20,7 @@ constexpr size_t kMaxDumpDepth = 256;
 // keys is kept here.
 class Builder final : public nlohmann::json_sax<json> {
  public:
-  explicit Builder(size_t max_depth) : max_depth_(max_depth) {}
+  Builder(std::string_view text, size_t max_depth) : text_(text), max_depth_(max_depth) {}
   json& root() { return root_; }
 
   bool null() override { return place(nullptr), true; }
@@ -44,8 +45,8 @@ class Builder final : public nlohmann::json_sax<json> {
     level.member = it->second;
     return true;
   }
-  bool parse_error(size_t, const std::string&, const nlohmann::detail::exception& e) override {
-    throw Error(ErrorCode::invalid_argument, std::string("not JSON: ") + e.what());
+  bool parse_error(size_t position, const std::string&, const nlohmann::detail::exception&) override {
+    throw Error(ErrorCode::invalid_argument, json_fault(text_, position));
   }
 
  private:
@@ -83,6 +84,7 @@ class Builder final : public nlohmann::json_sax<json> {
     return true;
   }
 
+  std::string_view text_;
   size_t max_depth_;
   json root_;
   std::vector<Level> levels_;
@@ -158,7 +160,7 @@ void dump(const json& value, std::string& out, size_t depth) {
 }  // namespace
 
 json parse_json(std::string_view text, size_t max_depth) {
-  Builder builder(max_depth);
+  Builder builder(text, max_depth);
   json::sax_parse(text.begin(), text.end(), &builder);
   return std::move(builder.root());
 }

@@ -15,7 +15,8 @@ inline constexpr uint8_t kBigIntegerSubtype = 0x49;
 /// Parses JSON text. It differs from nlohmann's own parser in three ways: a whole number beyond 64 bits keeps its
 /// digits (as a binary value with the subtype above, where the library would round it to a double); nesting beyond
 /// `max_depth` is an error; an object with many keys takes linear time. Of equal keys the last value counts, in the
-/// first one's place. Throws `invalid_argument` with the library's words.
+/// first one's place. Throws `invalid_argument` that says where the
+/// text stops being JSON and what was expected there.
 nlohmann::ordered_json parse_json(std::string_view text, size_t max_depth = 64);
 
 /// json.dumps(value, ensure_ascii=False): ", " and ": " between things, keys in order, numbers as Python writes them.

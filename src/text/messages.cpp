@@ -48,7 +48,7 @@ class Ignored {
   void others(const json& object, const std::string& path, std::initializer_list<const char*> known) {
     for (const auto& [key, value] : object.get_ref<const json::object_t&>()) {
       if (std::find(known.begin(), known.end(), key) == known.end() && !value.is_null()) {
-        add(path + "." + (key.size() > 64 ? key.substr(0, 64) : key));
+        add((path.empty() ? "" : path + ".") + (key.size() > 64 ? key.substr(0, 64) : key));
       }
     }
   }
@@ -170,7 +170,11 @@ Message read_message(const json& source, const std::string& path, Ignored& ignor
     for (const char* key : {"reasoning_content", "reasoning"}) {
       const json& reasoning = member(source, key);
       if (reasoning.is_string() && !message.reasoning) message.reasoning = reasoning.get<std::string>();
-      if (!reasoning.is_string() && !reasoning.is_null()) ignored.add(std::string("messages.") + key);
+      if (reasoning.is_string() || reasoning.is_null()) continue;
+      // `reasoning` is also where some clients keep an object of their own; the other name has one meaning.
+      if (std::string_view(key) == "reasoning_content")
+        fail(path + ".reasoning_content", "expected a string or null, found " + kind_of(reasoning));
+      ignored.add(std::string("messages.") + key);
     }
     message.tool_calls = read_tool_calls(source, path);
     const json& refusal = member(source, "refusal");
@@ -293,6 +297,17 @@ void read_options(const json& object, const std::string& prefix, ChatInput& inpu
     ignored.others(kwargs, prefix + "chat_template_kwargs", {"enable_thinking", "preserve_thinking"});
 }
 
+void list_unread(const json& body, const json& extra, ChatInput& input) {
+  Ignored unread(input.unread);
+  unread.others(body, "",
+                {"messages", "tools", "add_generation_prompt", "extra_body", "chat_template_kwargs", "enable_thinking",
+                 "preserve_thinking", "thinking", "reasoning", "reasoning_effort"});
+  if (extra.is_object())
+    unread.others(extra, "extra_body",
+                  {"chat_template_kwargs", "enable_thinking", "preserve_thinking", "thinking", "reasoning",
+                   "reasoning_effort"});
+}
+
 }  // namespace
 
 ChatInput parse_chat(const json& body) {
@@ -307,6 +322,7 @@ ChatInput parse_chat(const json& body) {
   const json& extra = member(body, "extra_body");
   if (!extra.is_null() && !extra.is_object()) fail("extra_body", "expected an object, found " + kind_of(extra));
   read_options(extra, "extra_body.", input, ignored);
+  list_unread(body, extra, input);
   return input;
 }
 

@@ -53,10 +53,12 @@ struct ChatInput {
   bool add_generation_prompt = true;
   /// Fields that were met and have no effect, by path, e.g. "chat_template_kwargs.foo", each once.
   std::vector<std::string> ignored;
+  /// Fields of the body (and of its extra_body) that are not read here, by path: the caller's to honour, refuse or list.
+  std::vector<std::string> unread;
 };
 
 /// Reads `messages`, `tools`, `add_generation_prompt`, `chat_template_kwargs` and the thinking switches of a request
-/// body; other fields of the body are the caller's business.
+/// body; the names of its other fields go to `unread`.
 ///
 /// Thinking is switched by the first of these that is present: chat_template_kwargs.enable_thinking, enable_thinking,
 /// thinking.type ("disabled" is off; "enabled" and "adaptive" are on), reasoning.effort and reasoning.enabled,

@@ -42,6 +42,15 @@ std::string pcre2_message(int code) {
   return reinterpret_cast<const char*>(buffer);
 }
 
+// The last characters of `text`: a whole pattern can be a page long.
+std::string end_of(std::string_view text) {
+  constexpr size_t kShown = 24;
+  if (text.size() <= kShown) return std::string(text);
+  text.remove_prefix(text.size() - kShown);
+  while (!text.empty() && (static_cast<unsigned char>(text[0]) & 0xC0) == 0x80) text.remove_prefix(1);
+  return "…" + std::string(text);
+}
+
 struct FreeMatch {
   void operator()(pcre2_match_data* data) const { pcre2_match_data_free(data); }
   void operator()(pcre2_match_context* context) const { pcre2_match_context_free(context); }
@@ -105,8 +114,8 @@ RegexSplitter::RegexSplitter(std::string_view pattern, std::string where)
   compiled_->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
                                   PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &offset, nullptr);
   if (!compiled_->code) {
-    throw Error(ErrorCode::unsupported, where_ + ": not a pattern PCRE2 takes: " + pcre2_message(error) +
-                                            " at offset " + std::to_string(offset) + " of '" + translated + "'");
+    throw Error(ErrorCode::unsupported, where_ + ": not a pattern PCRE2 takes: " + pcre2_message(error) + " after '" +
+                                            end_of(std::string_view(translated).substr(0, offset)) + "'");
   }
   pcre2_jit_compile(compiled_->code, PCRE2_JIT_COMPLETE);  // where there is no JIT, pcre2_match interprets
 }

@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_fault.h"
+#include "base/log.h"
 #include "text/tokenizer_sax.h"
 
 namespace lily {
@@ -19,7 +21,7 @@ constexpr const char* kGpt2Regex = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+|
 
 [[noreturn]] void refuse(const std::string& field, const std::string& found, const std::string& expected) {
   throw Error(ErrorCode::unsupported,
-              std::string(kFile) + ": " + field + " is " + found + "; this tokenizer does " + expected + " only");
+              std::string(kFile) + ": " + field + " is " + shortened(found, 64) + "; this tokenizer does " + expected + " only");
 }
 
 [[noreturn]] void corrupt(const std::string& field, const std::string& expected) {
@@ -174,12 +176,8 @@ void read_added_tokens(const Object& root, TokenizerFile& file) {
 }
 
 json parse_small(const std::filesystem::path& path, const std::string& text) {
-  try {
-    json value = json::parse(text);
-    if (value.is_object()) return value;
-  } catch (const json::exception& e) {
-    throw Error(ErrorCode::corrupt, path.string() + ": not JSON: " + e.what());
-  }
+  json value = parse_json_file(text, path.string());
+  if (value.is_object()) return value;
   throw Error(ErrorCode::corrupt, path.string() + ": expected a JSON object");
 }
 
@@ -218,7 +216,7 @@ TokenizerFile read_tokenizer_file(const std::filesystem::path& dir) {
   if (!text)
     throw Error(ErrorCode::not_found, path.string() + ": no such file; a tokenizer is read from tokenizer.json");
   TokenizerFile file;
-  TokenizerSax sax(file, path.string());
+  TokenizerSax sax(file, path.string(), *text);
   json::sax_parse(*text, &sax);
   if (!sax.rest().is_object()) throw Error(ErrorCode::corrupt, path.string() + ": expected a JSON object");
   const Object root{sax.rest(), ""};

@@ -1,6 +1,7 @@
 #include "text/tokenizer_sax.h"
 
 #include "base/error.h"
+#include "base/json_fault.h"
 
 namespace lily {
 namespace {
@@ -122,8 +123,8 @@ bool TokenizerSax::end_array() {
   return true;
 }
 
-bool TokenizerSax::parse_error(std::size_t, const std::string&, const nlohmann::detail::exception& e) {
-  fail(std::string("not JSON: ") + e.what());
+bool TokenizerSax::parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception&) {
+  fail(json_fault(text_, position));
 }
 
 }  // namespace lily

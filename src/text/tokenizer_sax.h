@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -16,8 +17,9 @@ class TokenizerSax final : public nlohmann::json_sax<nlohmann::json> {
  public:
   using json = nlohmann::json;
 
-  /// Lists go to `file.vocab` and `file.merges`; `name` is the file's name for messages.
-  TokenizerSax(TokenizerFile& file, std::string name) : file_(file), name_(std::move(name)) {}
+  /// Lists go to `file.vocab` and `file.merges`; `name` is the file's name and `text` its text, for messages.
+  TokenizerSax(TokenizerFile& file, std::string name, std::string_view text)
+      : file_(file), name_(std::move(name)), text_(text) {}
 
   /// The file without `model.vocab` and `model.merges`, each replaced by null.
   const json& rest() const { return root_; }
@@ -34,7 +36,7 @@ class TokenizerSax final : public nlohmann::json_sax<nlohmann::json> {
   bool end_object() override;
   bool start_array(std::size_t) override;
   bool end_array() override;
-  bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception& e) override;
+  bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception&) override;
 
  private:
   enum class Mode { tree, vocab, merges, merge_pair };
@@ -46,6 +48,7 @@ class TokenizerSax final : public nlohmann::json_sax<nlohmann::json> {
 
   TokenizerFile& file_;
   std::string name_;
+  std::string_view text_;
   Mode mode_ = Mode::tree;
   json root_;
   std::vector<json*> open_;        // containers being filled, outermost first

@@ -5,19 +5,35 @@
 #include <fstream>
 
 #include "base/error.h"
+#include "temp_dir.h"
 
 namespace lily {
 namespace {
 
+namespace fs = std::filesystem;
+
 TEST(OutputFile, ReplacesFilesAndNothingElse) {
-  const std::filesystem::path dir = std::filesystem::temp_directory_path();
-  const std::filesystem::path file = dir / "lily-output-file-test";
+  TempDir dir;
+  const fs::path file = dir / "file";
+  EXPECT_EQ(output_path(file), file);
   std::ofstream(file) << "old";
-  EXPECT_NO_THROW(check_replaceable(file));
-  std::filesystem::remove(file);
-  EXPECT_NO_THROW(check_replaceable(file));
-  EXPECT_THROW(check_replaceable("/dev/null"), Error);
-  EXPECT_THROW(check_replaceable(dir), Error);
+  EXPECT_EQ(output_path(file), file);
+  EXPECT_THROW(output_path("/dev/null"), Error);
+  EXPECT_THROW(output_path(dir.path()), Error);
+}
+
+TEST(OutputFile, LinksAreFollowed) {
+  TempDir dir;
+  fs::create_directory(dir / "sub");
+  fs::create_symlink("sub/second", dir / "first");
+  fs::create_symlink(dir / "target", dir / "sub" / "second");
+  EXPECT_EQ(output_path(dir / "first"), dir / "target");  // though it is not there
+  std::ofstream(dir / "target") << "old";
+  EXPECT_EQ(output_path(dir / "first"), dir / "target");
+  fs::create_symlink("/dev/null", dir / "device");
+  EXPECT_THROW(output_path(dir / "device"), Error);
+  fs::create_symlink("circle", dir / "circle");
+  EXPECT_THROW(output_path(dir / "circle"), Error);
 }
 
 }  // namespace

@@ -52,7 +52,7 @@ class Piped(unittest.TestCase):
         broken.write_text('{"messages": [{"role": "robot"}]}')
         r = self.chat(["/frob", "/load /nonexistent", f"/load {broken}", "/save", "/save /nonexistent/x", "/stats",
                        "/help", "Name an antonym of heavy."], *GREEDY)
-        for word in ["/frob", "/nonexistent", "role", "needs a file name", "nothing was answered", "/reset"]:
+        for word in ["/frob", "lily: /load /nonexistent: no such file", f"lily: /load {broken}: messages[0].role", "needs a file name", "nothing was answered", "/reset"]:
             self.assertIn(word, r.err)
         self.assertEqual(r.out, "The opposite of heavy is light.\n")
 

@@ -1,11 +1,13 @@
 """lily logits, eval, inspect, synth."""
 import json
 import math
+import re
+import shutil
 import tempfile
 import unittest
 from pathlib import Path
 
-from lily import GOLDEN, ROOT, fails, lily, main, ok, read_safetensors
+from lily import GOLDEN, ROOT, TINY, fails, lily, main, ok, read_safetensors
 
 EXACT = ["--exact"]  # float32 all through: what the golden logits are
 
@@ -127,8 +129,32 @@ class Inspect(unittest.TestCase):
             self.assertGreater(len(ops), 100)
             self.assertIn(f"{phase} plan: {len(ops)} ops in {j[f'{phase}_plan']['stages']} stages", text)
         for group in j["tensors"]:
-            self.assertIn(group["role"], text)
+            self.assertRegex(text, rf"{group['role']} +{re.escape(str(group['shape']))} ")
+        experts = {tuple(g["shape"]) for g in j["tensors"] if g["part"] == "experts"}
+        self.assertEqual(experts, {(16, 128, 384), (16, 384, 128)})
+        self.assertEqual(j["config"]["rms_eps"], 1e-6)
+        self.assertRegex(text, r"rms_eps +1e-06\n")
         self.assertGreater(len(ok(self, "inspect", "tiny", "--all-layers").out), 2 * len(text))
+
+    def test_check_finds_a_value_that_is_not_finite(self):
+        ok(self, "inspect", "tiny", "--check")
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ["config.json", "model.safetensors"]:
+                shutil.copy(TINY / name, folder)
+            file = Path(folder) / "model.safetensors"
+            data = bytearray(file.read_bytes())
+            header_end = 8 + int.from_bytes(data[:8], "little")
+            header = json.loads(data[8:header_end])
+            (name,) = [n for n in header if n.endswith("layers.4.mlp.switch_mlp.up_proj.scales")]
+            self.assertEqual(header[name]["dtype"], "BF16")
+            begin = header_end + header[name]["data_offsets"][0]
+            data[begin:begin + 2] = b"\xc0\x7f"
+            file.write_bytes(data)
+            ok(self, "inspect", folder)
+            r = lily("inspect", folder, "--check")
+            self.assertEqual((r.code, r.out), (1, ""))
+            self.assertIn("layers.4.mlp.switch_mlp.up_proj.scales", r.err)
+            self.assertIn("expert 0, row 0, column 0", r.err)
 
     def test_a_synthetic_model_can_be_made_inspected_and_run(self):
         config = json.loads((ROOT / "models" / "tiny" / "config.json").read_text())

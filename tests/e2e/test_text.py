@@ -74,12 +74,22 @@ class Text(unittest.TestCase):
         self.assertEqual(ids.count(8182), 1)  # the template's own alone
 
     def test_bad_bodies_are_refused_by_field(self):
-        for body, word in [("{", "--messages"), ("[]", "--messages"), ("{}", "messages"),
-                           ('{"messages":[{"role":"robot","content":"x"}]}', "role")]:
+        for body, word in [("{", "--messages -: not JSON: byte 2 (line 1, column 2): expected a key in quotes or '}'"),
+                           ("[]", "--messages"), ("{}", "messages"),
+                           ('{"messages":[{"role":"robot","content":"x"}]}', "role"),
+                           ('{"messages":[{"role":"assistant","reasoning_content":5}]}',
+                            "messages[0].reasoning_content")]:
             fails(self, 1, [word], "template", "tiny", "--messages", "-", stdin=body)
         r = ok(self, "template", "tiny", "--messages", "-",
                stdin='{"messages":[{"role":"user","content":"x"}],"chat_template_kwargs":{"frob":1}}')
         self.assertIn("chat_template_kwargs.frob", r.err)
+
+    def test_fields_without_effect_are_listed(self):
+        r = ok(self, "template", "tiny", "--messages", "-",
+               stdin='{"model":"m","messages":[{"role":"user","content":"x"}],"stream":true,"frob":{},"stop":null}')
+        self.assertEqual(r.err, "lily: warning: --messages -: ignored, without effect on the prompt: model, stream, frob\n")
+        r = ok(self, "template", "tiny", "--messages", "-", stdin='{"messages":[{"role":"user","content":"x"}]}')
+        self.assertEqual(r.err, "")
 
 
 if __name__ == "__main__":

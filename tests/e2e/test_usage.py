@@ -1,4 +1,5 @@
 """Exit status, messages, help, pipes: what scripts rely on whatever the command."""
+import json
 import os
 import stat
 import subprocess
@@ -6,7 +7,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from lily import BIN, ROOT, fails, lily, main, ok
+from lily import BIN, ROOT, TINY, fails, lily, main, ok
 
 COMMANDS = ["run", "chat", "bench", "logits", "eval", "tokenize", "detokenize", "template", "inspect", "synth", "quantize"]
 
@@ -61,7 +62,9 @@ class Usage(unittest.TestCase):
                 (["--split"], ["logits", "tiny", "--ids", "a", "--out", "b", "--split", "7,"]),
                 (["--context", "1"], ["eval", "tiny", "--text", "a", "--context", "1"]),
                 (["--bits", "7"], ["quantize", "a", "b", "--bits", "7"]),
-                (["--preset", "--config"], ["synth", "out"]),
+                (["lily: give either --preset or --config"], ["synth", "out"]),
+                (["--max-tokens", "from 1 to 2147483647"], ["run", "tiny", "x", "--max-tokens", "0"]),
+                (["--max-context", "from 0 to 2147483647"], ["run", "tiny", "x", "--max-context", "-1"]),
                 (["--raw", "--system"], ["run", "tiny", "x", "--raw", "--system", "y"]),
                 (["--temp"], ["tokenize", "tiny", "x", "--temp", "1"]),  # a flag of another command
                 (["frob"], ["help", "frob"]),
@@ -83,25 +86,60 @@ class Usage(unittest.TestCase):
                     (["--ids", folder], ["logits", "tiny", "--ids", folder, "--out", "x"]),
                     (["--text", "/nonexistent"], ["eval", "tiny", "--text", "/nonexistent"]),
                     (["--messages", "/nonexistent"], ["template", "tiny", "--messages", "/nonexistent"]),
-                    (["--tools", "/nonexistent"], ["chat", "tiny", "--tools", "/nonexistent"]),
+                    (["lily: --tools /nonexistent: no such file"], ["chat", "tiny", "--tools", "/nonexistent"]),
                     (["IDS", "element 1"], ["detokenize", "tiny", "[1,-2]"]),
                     (["IDS", "element 1"], ["detokenize", "tiny", "[1,2.5]"]),
                     (["IDS"], ["detokenize", "tiny", "[1,"]),
-                    (["8192", "8191"], ["detokenize", "tiny", "8192"]),
-                    (["--context 5000", "4096"], ["inspect", "tiny", "--context", "5000"]),
+                    (["IDS: not JSON: byte 4"], ["detokenize", "tiny", "[1,"]),
+                    (["IDS: element 1 is 'b'"], ["detokenize", "tiny", "1 b"]),
+                    (["IDS: element 0 is 8192", "8191"], ["detokenize", "tiny", "8192"]),
+                    (["--context 5000", "1 to 4096"], ["inspect", "tiny", "--context", "5000"]),
+                    (["--context 5000", "2 to 4096"], ["eval", "tiny", "--text", __file__, "--context", "5000"]),
                     (["nosuch"], ["synth", Path(folder) / "out", "--preset", "nosuch"]),
                     (["nosuch"], ["quantize", "nosuch", Path(folder) / "out"]),
-                    (["5000", "4096"], ["run", "tiny", "x", "--max-context", "5000"]),
+                    ([f"{TINY}: tensor", "already quantised"], ["quantize", TINY, Path(folder) / "out"]),
+                    (["--max-context 5000", "2 to 4096"], ["run", "tiny", "x", "--max-context", "5000"]),
+                    (["--max-context 1:", "2 to 4096"], ["run", "tiny", "x", "--max-context", "1"]),
             ]:
                 with self.subTest(args=args):
                     fails(self, 1, words, *args)
-            for text, words in [("[1, 9999]", ["9999", "position 1"]), ("{}", ["--ids", "JSON list"]),
-                                ("[]", ["empty"]), ("[1, \"a\"]", ["element 1"])]:
+            for text, words in [("[1, 9999]", ["9999", "position 1"]), ("{}", ["JSON list", "object"]),
+                                ("[]", ["empty"]), ("[1, \"a\"]", ["element 1"]), ("[1,]", ["byte 4", "']'"]),
+                                (str([1] * 4097), ["4097 ids", "4096"])]:
                 ids.write_text(text)
-                fails(self, 1, words, "logits", "tiny", "--ids", ids, "--out", Path(folder) / "out.safetensors")
+                fails(self, 1, [f"lily: --ids {ids}: ", *words], "logits", "tiny", "--ids", ids, "--out", Path(folder) / "out.safetensors")
                 self.assertEqual(sorted(p.name for p in Path(folder).iterdir()), ["empty", "ids.json"])
             ids.write_text("[1]")
             fails(self, 1, ["/nonexistent/out"], "logits", "tiny", "--ids", ids, "--out", "/nonexistent/out")
+
+    def test_a_config_without_quantization_is_named(self):
+        config = json.loads((TINY / "config.json").read_text())
+        del config["quantization"], config["quantization_config"]
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "plain.json"
+            file.write_text(json.dumps(config))
+            fails(self, 1, [f"lily: --config {file}: quantization:"], "synth", Path(folder) / "out", "--config", file)
+
+    def test_inputs_have_a_limit(self):
+        limit = ["/dev/zero: more than 256 MiB"]
+        for args in [["template", "tiny", "--messages", "/dev/zero"], ["chat", "tiny", "--tools", "/dev/zero"],
+                     ["logits", "tiny", "--ids", "/dev/zero", "--out", "x"], ["eval", "tiny", "--text", "/dev/zero"],
+                     ["synth", "out", "--config", "/dev/zero"]]:
+            fails(self, 1, limit, *args)
+        with open("/dev/zero", "rb") as zeros:
+            done = subprocess.run([BIN, "tokenize", "tiny"], stdin=zeros, capture_output=True, check=False)
+        self.assertEqual((done.returncode, done.stderr), (1, b"lily: standard input: more than 256 MiB, the most that is "
+                                                             b"read\n"))
+
+    def test_a_window_of_zero_is_the_whole_one(self):
+        flags = ["x", "--temp", "0", "--max-tokens", "3", "--no-think"]
+        self.assertEqual(ok(self, "run", "tiny", *flags, "--max-context", "0").out, ok(self, "run", "tiny", *flags).out)
+
+    def test_help_is_aligned_by_what_is_seen(self):
+        lines = ok(self, "logits", "--help").out.split("\n")
+        (split,) = [line for line in lines if "--split" in line and "feed" in line]
+        (ids,) = [line for line in lines if "token ids, a JSON list" in line]
+        self.assertEqual(split.index("feed"), ids.index("token ids"))
 
     def test_a_message_is_one_line_whatever_the_name_holds(self):
         r = lily("run", "no\nsuch\x1b[31m", "x")
@@ -133,6 +171,18 @@ class Usage(unittest.TestCase):
                 file.write("[1, 2]")
             fails(self, 1, [pipe, "not a regular file"], "logits", "tiny", "--ids", ids, "--out", pipe)
             self.assertTrue(stat.S_ISFIFO(os.stat(pipe).st_mode))
+
+    def test_a_link_is_followed_and_stays(self):
+        with tempfile.TemporaryDirectory() as folder:
+            target, link, ids = (os.path.join(folder, name) for name in ["target", "link", "ids.json"])
+            os.symlink("target", link)
+            with open(ids, "w", encoding="utf-8") as file:
+                file.write("[1, 2]")
+            for _ in range(2):  # where nothing is yet, and over a file
+                ok(self, "logits", "tiny", "--ids", ids, "--out", link)
+                self.assertTrue(os.path.islink(link))
+                self.assertGreater(os.path.getsize(target), 2 * 8192 * 4)
+            self.assertEqual(sorted(os.listdir(folder)), ["ids.json", "link", "target"])
 
     def test_threads_that_cannot_be_made_are_an_error(self):
         with open(BIN, "rb") as program:

@@ -154,10 +154,20 @@ TEST(Config, NumbersMustFit) {
                  text["rope_parameters"]["mrope_section"] = {11, 11, 10};
                }),
                {"mrope_section", "4"});
-  EXPECT_EQ(text_error([](Json& text) { text["rope_parameters"].erase("mrope_section"); }), "");
+  for (const char* key : {"mrope_section", "mrope_interleaved"})
+    EXPECT_EQ(text_error([&](Json& text) { text["rope_parameters"].erase(key); }), "");
+  expect_names(text_error([](Json& text) { text["rope_parameters"]["mrope_interleaved"] = 1; }),
+               {"rope_parameters.mrope_interleaved", "true or false"});
 }
 
 TEST(Config, NotAConfig) {
+  try {
+    parse_config("{\"model_type\": }", "config.json");
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "config.json: not JSON: byte 16 (line 1, column 16): expected a value, found '}'");
+  }
+  EXPECT_THROW(parse_config("{\"model_type\": 1e999}", "config.json"), Error);
   for (const char* text : {"", "{", "[]", "7", "null", "\"x\"", "{\"model_type\":{}}", "\xff"}) {
     EXPECT_THROW(parse_config(text, "config.json"), Error) << text;
   }
@@ -165,6 +175,64 @@ TEST(Config, NotAConfig) {
   Json config = small_config();
   config["text_config"] = 7;
   expect_names(error_of(config), {"text_config", "object"});
+}
+
+/// The warnings of a config that is accepted.
+std::vector<std::string> warnings_of(const Json& config) {
+  return parse_config(config.dump(), "config.json").warnings;
+}
+
+TEST(Config, UnknownKeysAreListedOnce) {
+  Json config = small_config();
+  config["frob"] = 1;  // not of the text model
+  EXPECT_TRUE(warnings_of(config).empty());
+  config["text_config"]["frob"] = 1;
+  config["text_config"]["nothing"] = nullptr;
+  config["text_config"]["rope_parameters"]["beta_fast"] = 32;
+  const auto warnings = warnings_of(config);
+  ASSERT_EQ(warnings.size(), 1u);
+  expect_names(warnings[0], {"config.json", "text_config.frob", "text_config.rope_parameters.beta_fast"});
+  EXPECT_EQ(warnings[0].find("nothing"), std::string::npos);
+  for (int i = 0; i < 30; ++i) config["text_config"]["frob" + std::to_string(i)] = 1;
+  ASSERT_EQ(warnings_of(config).size(), 1u);
+  expect_names(warnings_of(config)[0], {"and 16 more"});
+  Json flat = small_text_config();
+  flat["vision_config"] = {{"depth", 27}};
+  flat["architectures"] = {"x"};
+  flat["quantization"] = quantization_json(4, 64);
+  flat["quantization_config"] = quantization_json(4, 64);
+  EXPECT_TRUE(warnings_of(flat).empty());
+  flat["frob"] = 1;
+  ASSERT_EQ(warnings_of(flat).size(), 1u);
+  expect_names(warnings_of(flat)[0], {": frob"});
+}
+
+TEST(Config, KnownFilesAreQuiet) {
+  const std::string source = LILY_SOURCE_DIR;
+  for (const char* file :
+       {"/models/tiny/config.json", "/tests/data/golden/t1/config.json", "/tests/data/golden/r1/config.json",
+        "/tests/data/golden/f1/config.json", "/tests/fuzz/seeds/config/nested.json",
+        "/tests/fuzz/seeds/config/flat_older.json"}) {
+    const std::string text = read_bytes(source + file);
+    ASSERT_NE(text, "") << file;
+    for (const std::string& warning : parse_config(text, file).warnings) ADD_FAILURE() << warning;
+  }
+  for (const std::string& warning : parse_config(preset_config("qwen3.6-35b-a3b"), "preset").warnings)
+    ADD_FAILURE() << warning;
+}
+
+TEST(Config, TheLevelsMustAgreeOnTheVocabulary) {
+  Json config = small_config();
+  config["vocab_size"] = 300;
+  EXPECT_EQ(error_of(config), "");
+  config["vocab_size"] = 301;
+  expect_names(error_of(config), {"config.json: vocab_size", "301", "300", "text_config.vocab_size"});
+}
+
+TEST(Config, WindowOfOneToken) {
+  expect_names(text_error([](Json& text) { text["max_position_embeddings"] = 1; }),
+               {"text_config.max_position_embeddings", "from 2 to", "found 1"});
+  EXPECT_EQ(text_error([](Json& text) { text["max_position_embeddings"] = 2; }), "");
 }
 
 TEST(Config, TiedEmbeddings) {

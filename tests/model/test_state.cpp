@@ -111,7 +111,7 @@ TEST(Summary, CountsEveryByteOnce) {
   const auto& first = groups.front();
   EXPECT_EQ(first.role, "embed_tokens");
   EXPECT_EQ(first.stored, "4 bits, groups of 64, BF16 scales");
-  EXPECT_EQ(first.shape, "[300, 128]");
+  EXPECT_EQ(first.shape, (std::vector<std::int64_t>{300, 128}));
   EXPECT_EQ(first.weights, 300 * 128);
   EXPECT_EQ(first.bytes, 300 * 128 / 2 + 300 * 2 * 4);
 }

@@ -50,6 +50,9 @@ TEST(Messages, ErrorsNameTheField) {
        "messages[0].tool_calls[0].function"},
       {R"({"messages": [{"role": "assistant", "tool_calls": [{"function": {}}]}]})",
        "messages[0].tool_calls[0].function.name"},
+      {R"({"messages": [{"role": "assistant", "reasoning_content": 5}]})",
+       "messages[0].reasoning_content: expected a string or null, found number"},
+      {R"({"messages": [{"role": "assistant", "reasoning_content": ["x"]}]})", "messages[0].reasoning_content"},
       {R"({"messages": [)" + user + R"(], "tools": {}})", "tools"},
       {R"({"messages": [)" + user + R"(], "tools": [1]})", "tools[0]"},
       {R"({"messages": [)" + user + R"(], "tools": [{"type": "function", "function": {}}]})", "tools[0].function.name"},
@@ -71,9 +74,11 @@ TEST(Messages, WhatHasNoEffectIsListed) {
   const ChatInput input = parse_chat(json::parse(R"({"messages": [
     {"role": "user", "content": "x", "name": "bob", "cache_control": {}}, {"role": "user", "content": "x", "name": "bob"},
     {"role": "assistant", "content": "x", "reasoning": {"a": 1}, "audio": null}],
-    "chat_template_kwargs": {"enable_thinking": false, "foo": 1}, "temperature": 1})"));
+    "chat_template_kwargs": {"enable_thinking": false, "foo": 1}, "temperature": 1, "stop": null, "n": 1,
+    "extra_body": {"enable_thinking": false, "top_k": 1}})"));
   EXPECT_EQ(input.ignored, (std::vector<std::string>{"messages.name", "messages.cache_control", "messages.reasoning",
                                                      "chat_template_kwargs.foo"}));
+  EXPECT_EQ(input.unread, (std::vector<std::string>{"temperature", "n", "extra_body.top_k"}));
 }
 
 TEST(Messages, ContentInEveryShape) {

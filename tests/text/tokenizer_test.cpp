@@ -139,6 +139,7 @@ TEST(Tokenizer, WhatIsNotDoneIsRefusedByName) {
       {split + "pattern/Regex", "^a", "pattern.Regex"},
       {split + "pattern/Regex", "[a&&b]", "pattern.Regex"},
       {split + "pattern/Regex", "(", "pattern.Regex"},
+      {split + "pattern/Regex", std::string(500, 'a') + "éé(", "after '…aaaaaaaaaaaaaaaaaaaéé('"},
       {split + "type", "Digits", "pretokenizers[0].type"},
       {"pre_tokenizer/pretokenizers/1/add_prefix_space", true, "pretokenizers[1].add_prefix_space"},
       {"pre_tokenizer/pretokenizers", ordered_json::array(), "pre_tokenizer"},
