@@ -37,8 +37,7 @@ std::string duration(double seconds) {
 // Said before hours of work, not after them.
 void check_plot_file(const std::string& path) {
   if (path.empty()) return;
-  check_replaceable(path);
-  const auto folder = std::filesystem::absolute(path).parent_path();
+  const auto folder = std::filesystem::absolute(output_path(path)).parent_path();
   std::error_code ignored;
   if (!std::filesystem::is_directory(folder, ignored))
     throw Error(ErrorCode::not_found, fmt::format("--plot {}: there is no directory {}", path, folder.string()));
