@@ -54,6 +54,30 @@ TEST(Check, FirstAndLastValueOfEveryMatrix) {
   }
 }
 
+// The other types that scales may have: the last value of a matrix, found as what it is and where it is.
+TEST(Check, Float32AndFloat16) {
+  const auto config = small_config();
+  const TestModel good = mlx_model(config);
+  const std::string module = "language_model.model.layers.2.mlp.switch_mlp.up_proj";
+  for (const DType type : {DType::f32, DType::f16}) {
+    TestModel finite = good;
+    for (const char* part : {".scales", ".biases"}) {
+      TestTensor& t = tensor_of(finite, module + part);
+      const std::size_t values = t.bytes.size() / 2;
+      t.dtype = type;
+      t.bytes.assign(values * dtype_bytes(type), '\0');
+    }
+    EXPECT_EQ(check_error(config, finite), "");
+    TestModel model = finite;
+    auto& bytes = tensor_of(model, module + ".biases").bytes;
+    const std::uint32_t nan = type == DType::f32 ? 0x7fc00000u : 0x7e00u;
+    std::memcpy(bytes.data() + bytes.size() - dtype_bytes(type), &nan, dtype_bytes(type));
+    const std::string said = check_error(config, model);
+    EXPECT_NE(said.find("up_proj.biases"), said.npos) << said;
+    EXPECT_NE(said.find("expert 3, row 127, column 1"), said.npos) << said;
+  }
+}
+
 TEST(Check, PlainMatrices) {
   const auto config = raw_config();
   TestModel model = raw_model(config);
