@@ -24,7 +24,7 @@ namespace {
 using namespace lily;
 using namespace lily::ops;
 
-constexpr int kLayers = 10, kHeads = 16, kKvHeads = 2, kDim = 256, kChunk = 512, kBatchesPerThread = 8;
+constexpr int kLayers = 10, kHeads = 16, kKvHeads = 2, kDim = 256, kChunk = 512;
 
 struct Machine {
   Machine(const CpuKernels& k, int threads) : kernels(k), pool(threads), memory(std::size_t(threads) * kCpuScratchBytes) {}
@@ -39,7 +39,7 @@ struct Machine {
       const std::function<void(std::int64_t, std::int64_t, CpuScratch&)>* f;
     } const context{this, &f};
     const ThreadPool::Task task{.units = units,
-                                .grain = std::max<std::int64_t>(1, units / (kBatchesPerThread * pool.threads())),
+                                .grain = batch_grain(units, pool.threads()),
                                 .run = [](const void* c, std::int64_t begin, std::int64_t end, int thread) {
                                   const auto& x = *static_cast<const Context*>(c);
                                   CpuScratch scratch{x.machine->memory.data() + std::size_t(thread) * kCpuScratchBytes, kCpuScratchBytes};

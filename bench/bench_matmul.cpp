@@ -19,6 +19,7 @@
 
 #include "ops/expert_sort/expert_sort.h"
 #include "backend/cpu/dispatch.h"
+#include "base/thread_pool.h"
 #include "ops/matmul_kernels.h"
 
 namespace {
@@ -145,11 +146,9 @@ void report(const Options& o, const std::string& name, const char* unit, const s
   std::fflush(stdout);
 }
 
-constexpr int kBatchesPerThread = 32;  // as the back end deals units out
-
 template <class Args>
 double run_units(Pool& pool, const CpuKernel<Args>& kernel, const Args& a) {
-  const std::int64_t units = kernel.units(a), grain = std::max<std::int64_t>(1, units / (kBatchesPerThread * pool.threads()));
+  const std::int64_t units = kernel.units(a), grain = batch_grain(units, pool.threads());
   return pool.run((units + grain - 1) / grain, [&](std::int64_t b, CpuScratch& s) {
     kernel.run(a, b * grain, std::min(units, (b + 1) * grain), s);
   });

@@ -32,6 +32,13 @@ struct Segment {
   std::vector<std::int32_t> logits_of;   // which of `ids` (indices, ascending) want logits
 };
 
+/// Tokens of the next of the fewest passes that `left` tokens need, all of nearly equal length (`longest` is max_rows()): a short
+/// rest would read every expert's weights again for a few tokens. Sessions and the bench read prompts in such passes.
+inline std::int64_t next_pass(std::int64_t left, std::int64_t longest) {
+  const std::int64_t passes = (left + longest - 1) / longest;
+  return (left + passes - 1) / passes;
+}
+
 /// Called after each layer with the residual stream [rows, hidden], for tests and `lily logits --hidden`.
 using LayerHook = std::function<void(int layer, const float* x, int rows)>;
 

@@ -16,6 +16,13 @@
 
 namespace lily {
 
+/// Units of a batch when `units` of one op are dealt to `threads` workers: small enough to even out, large enough to stream.
+inline std::int64_t batch_grain(std::int64_t units, int threads) {
+  constexpr std::int64_t kBatchesPerThread = 32;
+  const std::int64_t grain = units / (kBatchesPerThread * threads);
+  return grain > 1 ? grain : 1;
+}
+
 /// Threads worth using for memory-bound work: physical cores that the affinity mask and the cgroup's quota allow.
 int default_thread_count();
 

@@ -8,8 +8,8 @@ namespace lily::bench {
 
 Work prefill_work(const Backend& backend, const Weights& weights, int n) {
   plan::Cost sum;
-  for (int at = 0; at < n; at += backend.max_rows()) {
-    const int rows = std::min(backend.max_rows(), n - at);
+  for (int at = 0, rows = 0; at < n; at += rows) {
+    rows = int(next_pass(n - at, backend.max_rows()));
     sum += plan::cost(backend.plan(plan::Phase::prefill), weights,
                       {.rows = rows,
                        .position = at,

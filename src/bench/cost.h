@@ -6,7 +6,7 @@
 
 namespace lily::bench {
 
-/// One token of a prompt of `n`, read from an empty state in passes of at most max_rows(), logits of the last token
+/// One token of a prompt of `n`, read from an empty state in passes as a session makes them, logits of the last token
 /// alone.
 Work prefill_work(const Backend& backend, const Weights& weights, int n);
 /// The mean of `steps` decode steps after `context` tokens.

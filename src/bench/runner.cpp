@@ -32,7 +32,7 @@ void Runner::pass(plan::Phase phase, SequenceState& state, int rows, bool want_l
 double Runner::prefill(SequenceState& state, int n, const std::function<void(int)>& told) {
   const auto start = Clock::now();
   while (state.length < n) {
-    const int rows = int(std::min<std::int64_t>(backend_.max_rows(), n - state.length));
+    const int rows = int(next_pass(n - state.length, backend_.max_rows()));
     pass(plan::Phase::prefill, state, rows, state.length + rows == n);
     if (told) told(int(state.length));
   }

@@ -16,7 +16,7 @@ class Runner {
   Runner(Backend& backend, int vocab, int longest);
 
   SequenceState fresh() const { return SequenceState(backend_.state_layout()); }
-  /// Reads the tokens up to `n` that `state` has not absorbed, in prefill passes of at most max_rows(), logits of the
+  /// Reads the tokens up to `n` that `state` has not absorbed, in passes as a session makes them, logits of the
   /// last token alone. Seconds. `told` hears how many tokens are in the state, after each pass.
   double prefill(SequenceState& state, int n, const std::function<void(int)>& told = {});
   /// The next `steps` tokens one by one, logits of each. Seconds. Memory for them is there before the clock runs.

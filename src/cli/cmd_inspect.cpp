@@ -100,18 +100,18 @@ std::string tensors_text(const std::vector<TensorGroup>& groups) {
                             double(weights) / 1e6, human_bytes(double(bytes)));
 }
 
-std::string memory_text(const Json& m) {
-  std::string text = fmt::format("\nmemory for one conversation of {} tokens\n", m["context"].get<std::int64_t>());
-  const auto line = [&](const char* key, const std::string& label) {
-    text += fmt::format("  {:<40}{:>12}\n", label, human_bytes(m[key].get<double>()));
+std::string memory_text(const MemoryPlan& m) {
+  std::string text = fmt::format("\nmemory for one conversation of {} tokens\n", m.context);
+  const auto line = [&](std::int64_t bytes, const std::string& label) {
+    text += fmt::format("  {:<40}{:>12}\n", label, human_bytes(double(bytes)));
   };
-  line("weights", "weights (mapped from the files)");
-  line("kv", fmt::format("KV, {} B a token", m["kv_per_token"].get<std::int64_t>()));
-  line("recurrent_state", "recurrent state and convolution window");
-  line("snapshots", "snapshots, at most");
-  line("scratch", "scratch, at most");
-  line("logits", "logits");
-  line("total", "sum");
+  line(m.weights, "weights (mapped from the files)");
+  line(m.kv, fmt::format("KV, {} B a token", m.kv_per_token));
+  line(m.recurrent_state, "recurrent state and convolution window");
+  line(m.snapshots, "snapshots, at most");
+  line(m.scratch, "scratch, at most");
+  line(m.logits, "logits");
+  line(m.total(), "sum");
   return text;
 }
 
@@ -129,7 +129,7 @@ void cmd_inspect(const Settings& s) {
   if (s.check) check_finite(weights, ready.dir.string(), true);
   const auto groups = summarize(weights);
   const Json config = config_json(engine.shape());
-  const Json memory = memory_json(memory_plan(engine, weights, context));
+  const MemoryPlan memory = memory_plan(engine, weights, context);
   const auto decode = decode_input(engine.backend().state_layout(), context);
   const auto prefill = prefill_input(engine, context);
   const plan::Plan& decode_plan = engine.backend().plan(plan::Phase::decode);
@@ -139,7 +139,7 @@ void cmd_inspect(const Settings& s) {
                       {"backend", engine.backend().name()},
                       {"config", config},
                       {"tensors", tensors_json(groups)},
-                      {"memory", memory},
+                      {"memory", memory_json(memory)},
                       {"decode_plan", Json::parse(plan::explain_json(decode_plan, weights, decode))},
                       {"prefill_plan", Json::parse(plan::explain_json(prefill_plan, weights, prefill))}};
     return put(all.dump(1) + "\n");

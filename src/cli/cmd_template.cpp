@@ -16,8 +16,7 @@ void cmd_template(const Settings& s) {
   const std::string body = read_file("--messages", s.messages_file);
   const std::string from = "--messages " + s.messages_file;
   const ChatInput input = about(from, [&] { return parse_chat_text(body); });
-  std::vector<std::string> idle = input.ignored;
-  idle.insert(idle.end(), input.unread.begin(), input.unread.end());
+  const std::vector<std::string> idle = input.idle();
   if (!idle.empty()) log_warning(fmt::format("{}: ignored, without effect on the prompt: {}", from, fmt::join(idle, ", ")));
   const TemplateChoice choice = choose_template(dir);
   if (!choice.warning.empty()) log_warning(choice.warning);

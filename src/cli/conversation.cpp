@@ -44,9 +44,7 @@ std::vector<std::string> Conversation::replace_by(const Json& body) {
   const ChatInput input = parse_chat(body);  // for its errors
   messages_ = body["messages"];
   if (body.contains("tools")) tools_ = body["tools"];
-  std::vector<std::string> idle = input.ignored;
-  idle.insert(idle.end(), input.unread.begin(), input.unread.end());
-  return idle;
+  return input.idle();
 }
 
 }  // namespace lily::cli

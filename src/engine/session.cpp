@@ -27,13 +27,6 @@ void Session::drop_everything() {
   snapshots_.clear();
 }
 
-// Tokens of the next of the fewest passes that `left` tokens need, all of nearly equal length: a short rest would read every
-// expert's weights again for a few tokens.
-static std::int64_t next_pass(std::int64_t left, std::int64_t longest) {
-  const std::int64_t passes = (left + longest - 1) / longest;
-  return (left + passes - 1) / passes;
-}
-
 SyncReport Session::sync(std::span<const std::int32_t> ids, const SyncOptions& options) {
   const auto total = std::int64_t(ids.size());
   if (ids.empty()) throw Error(ErrorCode::invalid_argument, "the prompt is empty");

@@ -65,18 +65,6 @@ LILY_SIMD float max_lane(F32 v) {
   q = _mm_max_ps(q, _mm_movehl_ps(q, q));
   return _mm_cvtss_f32(_mm_max_ss(q, _mm_movehdup_ps(q)));
 }
-/// Lane i of the result is the sum of the lanes of a[i], i < kLanes.
-LILY_SIMD F32 sum_each(const F32* a) {
-  F32 e[4];
-  for (int i = 0; i < 4; ++i) {
-    const F32 c = _mm512_shuffle_f32x4(a[i], a[i + 4], 0x44) + _mm512_shuffle_f32x4(a[i], a[i + 4], 0xee);
-    const F32 d = _mm512_shuffle_f32x4(a[i + 8], a[i + 12], 0x44) + _mm512_shuffle_f32x4(a[i + 8], a[i + 12], 0xee);
-    e[i] = _mm512_shuffle_f32x4(c, d, 0x88) + _mm512_shuffle_f32x4(c, d, 0xdd);
-  }
-  const F32 f = _mm512_unpacklo_ps(e[0], e[1]) + _mm512_unpackhi_ps(e[0], e[1]);
-  const F32 g = _mm512_unpacklo_ps(e[2], e[3]) + _mm512_unpackhi_ps(e[2], e[3]);
-  return _mm512_shuffle_ps(f, g, 0x44) + _mm512_shuffle_ps(f, g, 0xee);
-}
 /// out[i] = sum of a[i]'s lanes, i < N (2 or 4), by a tree that N does not change.
 template <int N>
 LILY_SIMD void store_sums(const F32* a, float* out) {
@@ -96,19 +84,6 @@ LILY_SIMD void transpose_parts(const F32* b, F32* out) {
   out[2] = _mm512_shuffle_ps(hi01, hi23, 0x44);
   out[3] = _mm512_shuffle_ps(hi01, hi23, 0xee);
 }
-/// Transposes kLanes vectors in place.
-LILY_SIMD void transpose(F32* r) {
-  F32 t[16];
-  for (int g = 0; g < 4; ++g) transpose_parts(r + 4 * g, t + 4 * g);
-  for (int j = 0; j < 4; ++j) {
-    const F32 lo = _mm512_shuffle_f32x4(t[j], t[4 + j], 0x44), hi = _mm512_shuffle_f32x4(t[j], t[4 + j], 0xee);
-    const F32 lo2 = _mm512_shuffle_f32x4(t[8 + j], t[12 + j], 0x44), hi2 = _mm512_shuffle_f32x4(t[8 + j], t[12 + j], 0xee);
-    r[j] = _mm512_shuffle_f32x4(lo, lo2, 0x88);
-    r[4 + j] = _mm512_shuffle_f32x4(lo, lo2, 0xdd);
-    r[8 + j] = _mm512_shuffle_f32x4(hi, hi2, 0x88);
-    r[12 + j] = _mm512_shuffle_f32x4(hi, hi2, 0xdd);
-  }
-}
 /// 4·kLanes floats p[4·i + j] as out[j] lane i.
 LILY_SIMD void load_transposed4(const float* p, F32* out) {
   F32 b[4];  // b[r]: float 4-tuples r, r + 4, r + 8, r + 12
@@ -120,17 +95,9 @@ LILY_SIMD void load_transposed4(const float* p, F32* out) {
   }
   transpose_parts(b, out);
 }
-/// The vector with its halves exchanged.
-LILY_SIMD F32 swap_halves(F32 v) { return _mm512_shuffle_f32x4(v, v, 0x4e); }
 LILY_SIMD F32 load_bf16(const std::uint16_t* p) {
   const __m512i u = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
   return _mm512_castsi512_ps(_mm512_slli_epi32(u, 16));
-}
-/// 2·kLanes values: those at even places, and those at odd places.
-LILY_SIMD void load_bf16_pairs(const std::uint16_t* p, F32* even, F32* odd) {
-  const __m512i u = _mm512_loadu_si512(p);
-  *even = _mm512_castsi512_ps(_mm512_slli_epi32(u, 16));
-  *odd = _mm512_castsi512_ps(_mm512_and_si512(u, _mm512_set1_epi32(int(0xffff0000u))));
 }
 LILY_SIMD void store_bf16(std::uint16_t* p, F32 v) {
   const __m512i u = _mm512_castps_si512(v), high = _mm512_srli_epi32(u, 16);
@@ -184,15 +151,6 @@ LILY_SIMD float max_lane(F32 v) {
   q = _mm_max_ps(q, _mm_movehl_ps(q, q));
   return _mm_cvtss_f32(_mm_max_ss(q, _mm_movehdup_ps(q)));
 }
-LILY_SIMD F32 sum_each(const F32* a) {
-  F32 e[4];
-  for (int i = 0; i < 4; ++i) {
-    e[i] = _mm256_permute2f128_ps(a[i], a[i + 4], 0x20) + _mm256_permute2f128_ps(a[i], a[i + 4], 0x31);
-  }
-  const F32 f = _mm256_unpacklo_ps(e[0], e[1]) + _mm256_unpackhi_ps(e[0], e[1]);
-  const F32 g = _mm256_unpacklo_ps(e[2], e[3]) + _mm256_unpackhi_ps(e[2], e[3]);
-  return _mm256_shuffle_ps(f, g, 0x44) + _mm256_shuffle_ps(f, g, 0xee);
-}
 template <int N>
 LILY_SIMD void store_sums(const F32* a, float* out) {
   const F32 f = _mm256_unpacklo_ps(a[0], a[1]) + _mm256_unpackhi_ps(a[0], a[1]);
@@ -209,14 +167,6 @@ LILY_SIMD void transpose_parts(const F32* b, F32* out) {
   out[2] = _mm256_shuffle_ps(hi01, hi23, 0x44);
   out[3] = _mm256_shuffle_ps(hi01, hi23, 0xee);
 }
-LILY_SIMD void transpose(F32* r) {
-  F32 t[8];
-  for (int g = 0; g < 2; ++g) transpose_parts(r + 4 * g, t + 4 * g);
-  for (int j = 0; j < 4; ++j) {
-    r[j] = _mm256_permute2f128_ps(t[j], t[4 + j], 0x20);
-    r[4 + j] = _mm256_permute2f128_ps(t[j], t[4 + j], 0x31);
-  }
-}
 LILY_SIMD void load_transposed4(const float* p, F32* out) {
   F32 b[4];
   for (int r = 0; r < 4; ++r) {
@@ -224,15 +174,9 @@ LILY_SIMD void load_transposed4(const float* p, F32* out) {
   }
   transpose_parts(b, out);
 }
-LILY_SIMD F32 swap_halves(F32 v) { return _mm256_permute2f128_ps(v, v, 0x01); }
 LILY_SIMD F32 load_bf16(const std::uint16_t* p) {
   const __m256i u = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   return _mm256_castsi256_ps(_mm256_slli_epi32(u, 16));
-}
-LILY_SIMD void load_bf16_pairs(const std::uint16_t* p, F32* even, F32* odd) {
-  const __m256i u = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
-  *even = _mm256_castsi256_ps(_mm256_slli_epi32(u, 16));
-  *odd = _mm256_castsi256_ps(_mm256_and_si256(u, _mm256_set1_epi32(int(0xffff0000u))));
 }
 LILY_SIMD void store_bf16(std::uint16_t* p, F32 v) {
   const __m256i u = _mm256_castps_si256(v), high = _mm256_srli_epi32(u, 16);
@@ -294,32 +238,17 @@ LILY_SIMD float max_lane(F32 v) {
   const float a = t[0] > t[2] ? t[0] : t[2], b = t[1] > t[3] ? t[1] : t[3];
   return a > b ? a : b;
 }
-LILY_SIMD F32 sum_each(const F32* a) { return vpaddq_f32(vpaddq_f32(a[0], a[1]), vpaddq_f32(a[2], a[3])); }
 template <int N>
 LILY_SIMD void store_sums(const F32* a, float* out) {
   const F32 f = vpaddq_f32(a[0], a[1]);
   if constexpr (N == 4) vst1q_f32(out, vpaddq_f32(f, vpaddq_f32(a[2], a[3])));
   else vst1_f32(out, vget_low_f32(vpaddq_f32(f, f)));
 }
-LILY_SIMD void transpose(F32* r) {
-  const F32 a = vtrn1q_f32(r[0], r[1]), b = vtrn2q_f32(r[0], r[1]);
-  const F32 c = vtrn1q_f32(r[2], r[3]), d = vtrn2q_f32(r[2], r[3]);
-  r[0] = vcombine_f32(vget_low_f32(a), vget_low_f32(c));
-  r[1] = vcombine_f32(vget_low_f32(b), vget_low_f32(d));
-  r[2] = vcombine_f32(vget_high_f32(a), vget_high_f32(c));
-  r[3] = vcombine_f32(vget_high_f32(b), vget_high_f32(d));
-}
 LILY_SIMD void load_transposed4(const float* p, F32* out) {
   const float32x4x4_t t = vld4q_f32(p);
   for (int j = 0; j < 4; ++j) out[j] = t.val[j];
 }
-LILY_SIMD F32 swap_halves(F32 v) { return vextq_f32(v, v, 2); }
 LILY_SIMD F32 load_bf16(const std::uint16_t* p) { return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16)); }
-LILY_SIMD void load_bf16_pairs(const std::uint16_t* p, F32* even, F32* odd) {
-  const uint32x4_t u = vreinterpretq_u32_u16(vld1q_u16(p));
-  *even = vreinterpretq_f32_u32(vshlq_n_u32(u, 16));
-  *odd = vreinterpretq_f32_u32(vandq_u32(u, vdupq_n_u32(0xffff0000u)));
-}
 LILY_SIMD void store_bf16(std::uint16_t* p, F32 v) {
   const uint32x4_t u = vreinterpretq_u32_f32(v), high = vshrq_n_u32(u, 16);
   const uint32x4_t even = vandq_u32(high, vdupq_n_u32(1));
@@ -373,7 +302,6 @@ LILY_SIMD F32 softplus(F32 x) {
 }
 /// 1/sqrt(x), both steps correctly rounded.
 LILY_SIMD float rsqrt(float x) { return first(set1(1.0f) / sqrt(set1(x))); }
-LILY_SIMD float sigmoid1(float x) { return first(sigmoid(set1(x))); }
 LILY_SIMD float exp1(float x) { return first(exp(set1(x))); }
 
 /// Σ x[i]² over a row: two running sums (vectors 0, 2, 4 … and 1, 3, 5 …), then a fixed tree.

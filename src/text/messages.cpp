@@ -326,6 +326,12 @@ ChatInput parse_chat(const json& body) {
   return input;
 }
 
+std::vector<std::string> ChatInput::idle() const {
+  std::vector<std::string> fields = ignored;
+  fields.insert(fields.end(), unread.begin(), unread.end());
+  return fields;
+}
+
 ChatInput parse_chat_text(std::string_view body) {
   return parse_chat(parse_json(body));
 }

@@ -55,6 +55,8 @@ struct ChatInput {
   std::vector<std::string> ignored;
   /// Fields of the body (and of its extra_body) that are not read here, by path: the caller's to honour, refuse or list.
   std::vector<std::string> unread;
+  /// Both: what has no effect where nobody reads the rest of the body.
+  std::vector<std::string> idle() const;
 };
 
 /// Reads `messages`, `tools`, `add_generation_prompt`, `chat_template_kwargs` and the thinking switches of a request

@@ -18,10 +18,7 @@ using plan::Phase;
 
 constexpr int kTokens = 75;  // several key blocks, scan blocks and row tiles, and a ragged end of each
 
-const test::SyntheticModel& model() {
-  static const test::SyntheticModel m(test::golden_path("t1/config.json"));
-  return m;
-}
+constexpr auto model = test::t1_model;
 
 std::vector<std::int32_t> some_ids(unsigned seed, int n) {
   std::mt19937 random(seed);

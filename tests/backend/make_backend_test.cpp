@@ -12,10 +12,7 @@ namespace {
 
 using plan::Phase;
 
-const test::SyntheticModel& model() {
-  static const test::SyntheticModel m(test::golden_path("t1/config.json"));
-  return m;
-}
+constexpr auto model = test::t1_model;
 
 template <class F>
 std::string error_of(ErrorCode code, F f) {

@@ -15,10 +15,7 @@ namespace {
 
 using plan::Phase;
 
-const test::SyntheticModel& model() {
-  static const test::SyntheticModel m(test::golden_path("t1/config.json"));
-  return m;
-}
+constexpr auto model = test::t1_model;
 
 /// Logits of 70 tokens (more than a block of the scan) in one pass, or of 9 in decode.
 std::vector<float> logits(Phase phase, bool exact, std::vector<std::string> off) {
@@ -59,6 +56,11 @@ TEST(Techniques, ANameIsAFieldOrAFusion) {
   EXPECT_EQ(choice.fusions_off, std::vector<std::string>{"fused-linear-add"});
   EXPECT_TRUE(ops::without("cpu", {}).kernels.register_scan);
   EXPECT_TRUE(ops::techniques("reference").empty());
+  // No two names for one field: a row that named its neighbour's would switch off something else without a word.
+  const auto all = ops::techniques("cpu");
+  for (std::size_t i = 0; i < all.size(); ++i)
+    for (std::size_t j = 0; j < i; ++j)
+      EXPECT_FALSE(all[i].field && all[i].field == all[j].field) << all[i].name << " and " << all[j].name;
   try {
     ops::without("cpu", {"fused-everything"});
     FAIL();

@@ -9,6 +9,7 @@
 
 #include "model/load.h"
 #include "model/synthetic.h"
+#include "support/golden.h"
 
 namespace lily::test {
 
@@ -44,5 +45,11 @@ class SyntheticModel {
   std::filesystem::path dir_;
   LoadedModel model_;
 };
+
+/// The golden checkpoint t1, made once a test program.
+inline const SyntheticModel& t1_model() {
+  static const SyntheticModel model(golden_path("t1/config.json"));
+  return model;
+}
 
 }  // namespace lily::test

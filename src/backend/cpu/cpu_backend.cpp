@@ -10,8 +10,7 @@
 namespace lily {
 namespace {
 
-constexpr int kDefaultChunk = 2048;          // rows of a prefill pass: 64 an expert on average
-constexpr int kBatchesPerThread = 32;        // of an op's units: small enough to even out, large enough to stream
+constexpr int kDefaultChunk = 2048;  // rows of a prefill pass: 64 an expert on average
 
 plan::Plan compile(const Weights& weights, plan::Phase phase, const BackendOptions& options,
                    const std::vector<std::string>& fusions_off) {
@@ -94,7 +93,7 @@ void CpuBackend::bind_pass(const ops::Pass& pass) {
     work_[i].backend = this;
     const std::int64_t units = work_[i].op.units;
     tasks_[i] = {.units = units,
-                 .grain = std::max<std::int64_t>(1, units / (std::int64_t(kBatchesPerThread) * pool_.threads())),
+                 .grain = batch_grain(units, pool_.threads()),
                  .run = [](const void* context, std::int64_t begin, std::int64_t end, int thread) {
                    const Work& work = *static_cast<const Work*>(context);
                    ops::CpuScratch scratch = work.backend->scratch_[std::size_t(thread)];
