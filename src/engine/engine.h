@@ -90,6 +90,8 @@ class Session {
   std::int64_t room() const;                               // tokens that still fit into the window
   void reset();                                            // an empty timeline; snapshots stay
   PrefixCache& cache() { return *cache_; }
+  /// Memory that would be free if it ended: its state and logits, and the KV blocks that nobody shares.
+  std::int64_t own_bytes() const;
 
  private:
   friend class Engine;

@@ -38,12 +38,14 @@ std::int64_t Snapshot::own_bytes() const {
   return 4 * std::int64_t(recurrent.recurrent.size() + recurrent.conv.size() + logits.size() + ids.size());
 }
 
-PrefixCache::Entries::iterator PrefixCache::find_deepest(Ids ids, const Entry* except) {
-  auto best = entries_.end();
-  for (auto e = entries_.begin(); e != entries_.end(); ++e) {
-    const Ids own = e->snapshot->ids;
-    if (&*e == except || (best != entries_.end() && own.size() <= best->snapshot->ids.size())) continue;
-    if (begins(ids, own)) best = e;
+/// `usable`: one of all of `ids` counts with logits alone.
+PrefixCache::Entry* PrefixCache::find_deepest(Ids ids, bool usable) const {
+  Entry* best = nullptr;
+  for (Entry& e : entries_) {
+    const Snapshot& s = *e.snapshot;
+    if (best && s.ids.size() <= best->snapshot->ids.size()) continue;
+    if (usable && s.ids.size() == ids.size() && s.logits.empty()) continue;
+    if (begins(ids, s.ids)) best = &e;
   }
   return best;
 }
@@ -51,13 +53,17 @@ PrefixCache::Entries::iterator PrefixCache::find_deepest(Ids ids, const Entry* e
 std::shared_ptr<const Snapshot> PrefixCache::deepest(Ids ids) {
   const std::lock_guard lock(mutex_);
   ++now_;
-  auto best = find_deepest(ids, nullptr);
-  if (best != entries_.end() && best->snapshot->ids.size() == ids.size() && best->snapshot->logits.empty())
-    best = find_deepest(ids, &*best);
-  if (best == entries_.end()) return nullptr;
+  Entry* const best = find_deepest(ids, true);
+  if (!best) return nullptr;
   best->last_use = now_;
   ++best->uses;
   return best->snapshot;
+}
+
+std::int64_t PrefixCache::known(Ids ids) const {
+  const std::lock_guard lock(mutex_);
+  const Entry* const best = find_deepest(ids, true);
+  return best ? std::int64_t(best->snapshot->ids.size()) : 0;
 }
 
 bool PrefixCache::keep(std::shared_ptr<const Snapshot> snapshot, Ids prompt) {
@@ -70,8 +76,8 @@ bool PrefixCache::keep(std::shared_ptr<const Snapshot> snapshot, Ids prompt) {
     erase(e);
     break;
   }
-  const auto parent = find_deepest(ids, nullptr);
-  entries_.push_front({.snapshot = snapshot, .parent = parent == entries_.end() ? nullptr : &*parent, .last_use = now_, .uses = uses});
+  Entry* const parent = find_deepest(ids, false);
+  entries_.push_front({.snapshot = snapshot, .parent = parent, .last_use = now_, .uses = uses});
   Entry& entry = entries_.front();
   for (Entry& e : entries_)
     if (&e != &entry && e.parent == entry.parent && begins(e.snapshot->ids, ids)) e.parent = &entry;

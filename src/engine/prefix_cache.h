@@ -61,6 +61,8 @@ class PrefixCache {
 
   /// The longest one whose ids are a beginning of `ids`; one as long as `ids` only when it has logits. Null: none. It counts as used.
   std::shared_ptr<const Snapshot> deepest(std::span<const std::int32_t> ids);
+  /// The length of the one that deepest() would give.
+  std::int64_t known(std::span<const std::int32_t> ids) const;
   /// Keeps `snapshot`, in place of one of the same ids; others go to make room. `prompt` is what is being read: snapshots that it
   /// begins with stay while there are others. False: it has no room of its own.
   bool keep(std::shared_ptr<const Snapshot> snapshot, std::span<const std::int32_t> prompt);
@@ -82,7 +84,7 @@ class PrefixCache {
   };
   using Entries = std::list<Entry>;
 
-  Entries::iterator find_deepest(std::span<const std::int32_t> ids, const Entry* except);
+  Entry* find_deepest(std::span<const std::int32_t> ids, bool usable) const;
   void erase(Entries::iterator entry);
   bool make_room(std::span<const std::int32_t> prompt, const Entry* newest);
   double value(const Entry& entry) const;
@@ -90,7 +92,7 @@ class PrefixCache {
 
   mutable std::mutex mutex_;
   CacheLimits limits_;
-  Entries entries_;
+  mutable Entries entries_;  // find_deepest() gives out what others may change
   std::unordered_map<const KvBlock*, int> block_uses_;  // by how many entries
   std::int64_t block_bytes_ = 0;                        // of one block; 0: none seen yet
   std::int64_t own_bytes_ = 0, reserved_ = 0, now_ = 0, evicted_ = 0;

@@ -18,6 +18,13 @@ std::int64_t Session::room() const {
   return engine_.max_context() - std::int64_t(tokens_.size());
 }
 
+std::int64_t Session::own_bytes() const {
+  std::int64_t bytes = state_.layout.recurrent_bytes() + std::int64_t(engine_.shape().vocab) * 4;
+  for (const auto& block : state_.blocks)
+    if (block.use_count() == 1) bytes += block->bytes();
+  return bytes;
+}
+
 void Session::reset() {
   state_.reset();
   tokens_.clear();
