@@ -123,6 +123,11 @@ void Scheduler::cancel(std::int64_t number) {
   wake_.notify_all();
 }
 
+bool Scheduler::full() const {
+  const std::lock_guard lock(mutex_);
+  return stopping_ || int(queue_.size()) >= options_.queue;
+}
+
 SchedulerStatus Scheduler::status() const {
   const std::lock_guard lock(mutex_);
   SchedulerStatus s = status_;
@@ -174,11 +179,17 @@ void Scheduler::drop_cancelled() {
       queue_.erase(found);
     }
   }
+  std::int64_t dropped = std::int64_t(waiting.size());
   for (const auto& job : waiting) end(*job, Finish::stopped);
   for (const auto& job : jobs_) {
     if (std::find(numbers.begin(), numbers.end(), job->number) == numbers.end()) continue;
     if (job->reading() && job->session->computed() > 0) job->session->keep_snapshot();  // who asks again goes on from here
     end(*job, Finish::stopped);
+    ++dropped;
+  }
+  if (dropped > 0) {
+    const std::lock_guard lock(mutex_);
+    status_.cancelled += dropped;
   }
   std::erase_if(jobs_, [](const auto& job) { return job->done; });
 }
@@ -318,7 +329,6 @@ void Scheduler::end(Job& job, Finish finish, std::exception_ptr error) {
   {
     const std::lock_guard lock(mutex_);
     if (error) ++status_.failed;
-    if (finish == Finish::stopped && !error) ++status_.cancelled;
   }
   job.request.listener->ended(job.ended);
 }

@@ -66,7 +66,6 @@ class Listener {
   virtual void started(const SyncReport&) {}                              // it has a slot
   virtual void progress(std::int64_t, std::int64_t) {}                    // tokens of the prompt in the state, of so many
   virtual bool token(const NextToken& token) = 0;                         // false: stop; end tokens are not told
-  virtual void prompt_logprobs(std::span<const NextToken>) {}
   virtual void ended(const Ended& ended) = 0;                             // the last call
 };
 
@@ -116,6 +115,8 @@ class Scheduler {
   void cancel(std::int64_t number);
 
   SchedulerStatus status() const;
+  /// Whether submit() would refuse for want of a place in the queue.
+  bool full() const;
   PrefixCache& cache() { return *cache_; }
   /// The longest prompt with its answer that the budget can hold.
   std::int64_t window() const { return window_; }
