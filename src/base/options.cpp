@@ -178,6 +178,7 @@ void serve_rows(std::vector<Option>& t) {
   t.push_back(Row("serve", "parallel", "N", "requests that are answered at once").to(&Settings::parallel, 1, 64));
   t.push_back(Row("serve", "queue", "N", "requests that wait; one more is told to come again").to(&Settings::queue, 0, 100000));
   t.push_back(Row("serve", "cache-bytes", "BYTES", "memory of conversations (running, and kept for their next turn): a number, with k, m or g, or auto").to(&Settings::cache_bytes));
+  t.push_back(Row("serve", "cache-dir", "DIR", "keep conversations here, too, so that they survive a restart; holds prompts in readable form").to(&Settings::cache_dir));
   t.push_back(Row("serve", "allowed-host", "NAME", "a Host that requests may name beside localhost and addresses").each_to(&Settings::allowed_hosts));
   t.push_back(Row("serve", "allowed-origin", "ORIGIN", "a site whose pages may use the server: https://chat.example").each_to(&Settings::allowed_origins));
   t.push_back(Row("serve", "think", "on|off", "thinking, where a request does not say").choice(&Settings::think));

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <pthread.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <csignal>
@@ -20,6 +21,7 @@ namespace lily::cli {
 namespace {
 
 constexpr std::int64_t kGiB = std::int64_t(1) << 30;
+constexpr std::int64_t kStoredShare = 4;  // a disk holds so many times what memory does
 
 bool reaches_this_machine_alone(const std::string& host) {
   return host == "localhost" || host == "::1" || host.starts_with("127.");
@@ -56,6 +58,15 @@ server::AppOptions app_options(const Settings& s, const Ready& ready) {
   o.prompts = {.style = choice.style, .restore_reasoning = s.restore_reasoning == "on", .volatile_lines = s.volatile_lines};
   const std::int64_t fixed = ready.model->weights.bytes() + ready.engine->backend().scratch_bytes();
   o.scheduler = {.parallel = s.parallel, .queue = s.queue, .cache_bytes = cache_bytes(s.cache_bytes, fixed)};
+  if (!s.cache_dir.empty()) {
+    std::vector<std::filesystem::path> files;
+    for (const auto& f : std::filesystem::directory_iterator(ready.dir))
+      if (f.path().extension() == ".safetensors" || f.path().filename() == "config.json") files.push_back(f.path());
+    std::sort(files.begin(), files.end());
+    const StateLayout& layout = ready.engine->backend().state_layout();
+    o.scheduler.store = std::make_shared<CacheStore>(s.cache_dir, state_key(files, layout, s.exact), layout, ready.engine->shape().vocab,
+                                                     kStoredShare * o.scheduler.cache_bytes);
+  }
   o.guard = {.api_key = s.api_key, .allowed_hosts = s.allowed_hosts, .allowed_origins = s.allowed_origins};
   return o;
 }

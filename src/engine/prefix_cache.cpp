@@ -86,6 +86,7 @@ bool PrefixCache::keep(std::shared_ptr<const Snapshot> snapshot, Ids prompt) {
     block_bytes_ = block->bytes();
   }
   own_bytes_ += snapshot->own_bytes();
+  ++kept_;
   return make_room(prompt, &entry);
 }
 
@@ -168,12 +169,20 @@ Parting PrefixCache::parting(Ids ids) const {
   return p;
 }
 
+std::vector<std::shared_ptr<const Snapshot>> PrefixCache::all() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::shared_ptr<const Snapshot>> all;
+  for (const Entry& e : entries_) all.push_back(e.snapshot);
+  return all;
+}
+
 CacheUse PrefixCache::use() const {
   const std::lock_guard lock(mutex_);
   return {.snapshots = int(entries_.size()),
           .snapshot_bytes = own_bytes_,
           .kv_bytes = std::int64_t(block_uses_.size()) * block_bytes_,
-          .evicted = evicted_};
+          .evicted = evicted_,
+          .kept = kept_};
 }
 
 }  // namespace lily

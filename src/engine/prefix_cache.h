@@ -29,6 +29,7 @@ struct Snapshot {
   std::vector<std::shared_ptr<KvBlock>> blocks;  // those that hold positions of ids
   std::vector<float> logits;                     // after ids; empty: were not computed
 
+  Snapshot() = default;
   /// Copies `state`, its first ids.size() positions.
   Snapshot(std::span<const std::int32_t> ids, const SequenceState& state, std::span<const float> logits);
   /// Makes `state` what it was.
@@ -45,6 +46,7 @@ struct CacheUse {
   int snapshots = 0;
   std::int64_t snapshot_bytes = 0, kv_bytes = 0;
   std::int64_t evicted = 0;  // since the start
+  std::int64_t kept = 0;     // ″
 };
 
 /// Where a prompt parts from the cached ids that are most like it.
@@ -74,6 +76,7 @@ class PrefixCache {
   void reserve(std::int64_t bytes);
   Parting parting(std::span<const std::int32_t> ids) const;
   CacheUse use() const;
+  std::vector<std::shared_ptr<const Snapshot>> all() const;
   std::int64_t budget() const { return limits_.bytes; }
 
  private:
@@ -95,7 +98,7 @@ class PrefixCache {
   mutable Entries entries_;  // find_deepest() gives out what others may change
   std::unordered_map<const KvBlock*, int> block_uses_;  // by how many entries
   std::int64_t block_bytes_ = 0;                        // of one block; 0: none seen yet
-  std::int64_t own_bytes_ = 0, reserved_ = 0, now_ = 0, evicted_ = 0;
+  std::int64_t own_bytes_ = 0, reserved_ = 0, now_ = 0, evicted_ = 0, kept_ = 0;
 };
 
 }  // namespace lily

@@ -77,6 +77,7 @@ Scheduler::Scheduler(Engine& engine, SchedulerOptions options) : engine_(engine)
                 fmt::format("{} bytes for conversations: one of any length needs {}", options_.cache_bytes, bytes_of(2) + bytes_of(0)));
   }
   worker_ = std::thread([this] { work(); });
+  if (options_.store) writer_ = std::thread([this] { write_behind(); });
 }
 
 Scheduler::~Scheduler() {
@@ -86,6 +87,32 @@ Scheduler::~Scheduler() {
   }
   wake_.notify_all();
   worker_.join();
+  if (!options_.store) return;
+  writer_.join();
+  store_all();
+}
+
+/// Writes snapshots while nobody is waiting for the memory and the disk; after a minute of work all the same, since a process may be
+/// killed.
+void Scheduler::write_behind() {
+  constexpr auto kTick = std::chrono::seconds(1);
+  constexpr int kPatience = 60;
+  std::unique_lock lock(mutex_);
+  for (int ticks = 0; !stopping_; ++ticks) {
+    wake_.wait_for(lock, kTick, [&] { return stopping_; });
+    if (stopping_ || ((status_.running > 0 || !queue_.empty()) && ticks < kPatience)) continue;
+    ticks = 0;
+    lock.unlock();
+    store_all();
+    lock.lock();
+  }
+}
+
+void Scheduler::store_all() {
+  const std::int64_t kept = cache_->use().kept;
+  if (kept == stored_) return;
+  for (const auto& snapshot : cache_->all()) options_.store->keep(snapshot);
+  stored_ = kept;
 }
 
 std::int64_t Scheduler::bytes_of(std::int64_t tokens) const {
@@ -215,6 +242,8 @@ bool Scheduler::start(Job& job) {
   job.ended.queue_seconds = seconds_since(job.submitted);
   const std::vector<std::int32_t>& ids = job.request.ids;
   const Parting parting = cache_->parting(ids);
+  if (options_.store)
+    if (const auto stored = options_.store->load(ids, cache_->known(ids))) cache_->keep(stored, ids);
   try {
     job.session = engine_.session(cache_);
     job.ended.prompt = job.session->begin(ids, job.request.snapshot_at);

@@ -21,6 +21,7 @@
 #include <thread>
 #include <vector>
 
+#include "engine/cache_store.h"
 #include "engine/engine.h"
 #include "engine/generate.h"
 #include "engine/sampler.h"
@@ -86,6 +87,7 @@ struct SchedulerOptions {
   std::int64_t cache_bytes = 0;      // of snapshots, KV and running conversations together
   std::int64_t busy_chunk = 128;     // tokens of a chunk while somebody is answering
   std::int64_t chunk = 0;            // … while nobody is; 0: the back end's longest pass
+  std::shared_ptr<CacheStore> store; // keeps snapshots beyond the process; null: nothing does
 };
 
 struct SchedulerStatus {
@@ -126,6 +128,8 @@ class Scheduler {
   using Jobs = std::list<std::unique_ptr<Job>>;
 
   void work();
+  void write_behind();
+  void store_all();
   void drop_cancelled();
   void admit();
   bool start(Job& job);
@@ -153,7 +157,8 @@ class Scheduler {
 
   Jobs jobs_;          // the worker's: those with a slot, in the order of their turns
   double debt_ = 0;    // seconds of decoding that are owed for chunks read while somebody was answering
-  std::thread worker_;
+  std::thread worker_, writer_;  // the latter with a store alone
+  std::int64_t stored_ = 0;      // CacheUse::kept when all was written last
 };
 
 }  // namespace lily

@@ -1,6 +1,7 @@
 #include "engine/scheduler.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <condition_variable>
 #include <mutex>
@@ -395,6 +396,26 @@ TEST(Scheduler, EndingItEndsWhatRunsAndWhatWaits) {
   b->wait();
   EXPECT_EQ(a->end.finish, Finish::stopped);
   EXPECT_EQ(b->end.finish, Finish::stopped);
+}
+
+TEST(Scheduler, AStoreBringsConversationsBackAfterARestart) {
+  const auto dir = std::filesystem::path(::testing::TempDir()) / ("scheduler-store-" + std::to_string(getpid()));
+  const auto options = [&](Rig& rig) {
+    return SchedulerOptions{.cache_bytes = kPlenty, .store = std::make_shared<CacheStore>(dir, "k", rig.backend->state_layout(), fake::kVocab, kPlenty)};
+  };
+  Ids history = some_ids(500);
+  {
+    Rig rig;
+    Scheduler s(rig.engine, options(rig));
+    history = joined(history, Ask(s, history, 12).answer());
+  }
+  history = joined(history, some_ids(30, 9));
+  Rig rig;
+  Scheduler s(rig.engine, options(rig));
+  Ask ask(s, history, 12);
+  EXPECT_EQ(ask.answer(), alone(history, 12));
+  EXPECT_EQ(ask.ear->known, 511);  // all but the last token that was sampled
+  std::filesystem::remove_all(dir);
 }
 
 }  // namespace
