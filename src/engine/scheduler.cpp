@@ -176,7 +176,7 @@ void Scheduler::work() {
     if (answering && (debt_ > 0 || !reading)) {
       debt_ = std::max(0.0, debt_ - decode_step());
     } else if (reading) {
-      const double seconds = read_chunk(answering ? options_.busy_chunk : options_.chunk);
+      const double seconds = read_chunk(answering ? options_.busy_chunk : longest_chunk());
       debt_ = answering ? seconds : 0;
     }
     std::erase_if(jobs_, [](const auto& job) { return job->done; });
@@ -294,12 +294,19 @@ double Scheduler::decode_step() {
   return seconds;
 }
 
+std::int64_t Scheduler::longest_chunk() const {
+  constexpr std::int64_t kFirst = 512, kLeast = 64;
+  const std::int64_t most = options_.chunk > 0 ? options_.chunk : engine_.backend().max_rows();
+  return std::min(most, rate_ > 0 ? std::max(kLeast, std::int64_t(rate_ * options_.chunk_seconds)) : kFirst);
+}
+
 /// The next chunk of the prompt whose turn it is.
 double Scheduler::read_chunk(std::int64_t longest) {
   const auto begin = Clock::now();
   const auto turn = std::find_if(jobs_.begin(), jobs_.end(), [](const auto& job) { return job->reading(); });
   Job& job = **turn;
   jobs_.splice(jobs_.end(), jobs_, turn);  // the others' turns come first now
+  const std::int64_t from = job.session->computed();
   try {
     job.session->advance(longest);
     job.ended.prefill_seconds += seconds_since(begin);
@@ -308,6 +315,7 @@ double Scheduler::read_chunk(std::int64_t longest) {
     end(job, Finish::stopped, std::current_exception());
   }
   const double seconds = seconds_since(begin);
+  if (!job.done && job.session->computed() - from >= 32) rate_ = double(job.session->computed() - from) / seconds;
   const std::lock_guard lock(mutex_);
   status_.prefill_seconds += seconds;
   return seconds;

@@ -87,6 +87,7 @@ struct SchedulerOptions {
   std::int64_t cache_bytes = 0;      // of snapshots, KV and running conversations together
   std::int64_t busy_chunk = 128;     // tokens of a chunk while somebody is answering
   std::int64_t chunk = 0;            // … while nobody is; 0: the back end's longest pass
+  double chunk_seconds = 8;          // a chunk takes no longer than about this: a cancel, or somebody new, waits for its end
   std::shared_ptr<CacheStore> store; // keeps snapshots beyond the process; null: nothing does
 };
 
@@ -135,6 +136,7 @@ class Scheduler {
   bool start(Job& job);
   double decode_step();
   double read_chunk(std::int64_t longest);
+  std::int64_t longest_chunk() const;
   void give_token(Job& job);
   void end(Job& job, Finish finish, std::exception_ptr error = nullptr);
   void fit_memory();
@@ -156,6 +158,7 @@ class Scheduler {
   SchedulerStatus status_;
 
   Jobs jobs_;          // the worker's: those with a slot, in the order of their turns
+  double rate_ = 0;    // tokens a second of the last chunk that says something about it; 0: none yet
   double debt_ = 0;    // seconds of decoding that are owed for chunks read while somebody was answering
   std::thread worker_, writer_;  // the latter with a store alone
   std::int64_t stored_ = 0;      // CacheUse::kept when all was written last

@@ -223,6 +223,15 @@ TEST(Scheduler, AnAnswerGoesOnWhileALongPromptIsRead) {
   }
 }
 
+TEST(Scheduler, ChunksFollowTheTimeTheyTake) {
+  Rig rig(4000);
+  Scheduler s(rig.engine, {.cache_bytes = kPlenty, .chunk_seconds = 1e-9});
+  Ask(s, some_ids(1500), 1).ear->wait();
+  ASSERT_GT(rig.backend->passes.size(), 10u);
+  EXPECT_EQ(rig.backend->passes[0].rows, 500);  // three of equal length, before anything is known
+  EXPECT_LE(rig.backend->passes[1].rows, 64);
+}
+
 TEST(Scheduler, AShortPromptNeedNotWaitForALongOne) {
   Rig rig;
   Scheduler s(rig.engine, {.parallel = 2, .cache_bytes = kPlenty, .chunk = 64});
