@@ -124,7 +124,7 @@ void positional_rows(std::vector<Option>& t) {
   t.push_back(Row("tokenize", "TEXT", "", "without it, standard input is read, byte for byte").to(&Settings::text));
   t.push_back(Row("detokenize", "IDS", "", "a JSON list, or numbers with commas or spaces; without it, standard input")
                   .to(&Settings::ids_list));
-  t.push_back(Row("quantize", "IN", "", "a raw bfloat16 checkpoint directory").to(&Settings::in).must());
+  t.push_back(Row("quantize", "IN", "", "a plain (bf16, f16, f32) checkpoint: a directory, or the name of one under ~/.cache/lily/models").to(&Settings::in).must());
   t.push_back(Row("synth", "OUT", "", "the directory to write; a run that was interrupted is continued")
                   .to(&Settings::out)
                   .must());
@@ -239,7 +239,7 @@ void analysis_rows(std::vector<Option>& t) {
   t.push_back(Row("pull", "revision", "REV", "branch, tag or commit").to(&Settings::revision));
   t.push_back(Row("pull", "name", "NAME", "what the model is called here; without it, the repository's NAME")
                   .to(&Settings::name));
-  t.push_back(Row("synth", "preset", "NAME", "a known shape: qwen3.6-35b-a3b").to(&Settings::preset));
+  t.push_back(Row("synth", "preset", "qwen3.6-35b-a3b", "a known shape").choice(&Settings::preset));
   t.push_back(Row("synth", "config", "FILE", "a config.json of any shape of the family").to(&Settings::config_file));
   t.push_back(Row("quantize", "bits", "2|3|4|5|6|8", "bits of a weight").choice(&Settings::bits));
   t.push_back(Row("quantize", "group", "32|64|128", "weights that share a scale").choice(&Settings::group));

@@ -58,7 +58,7 @@ class PromptProgress {
   void told(std::int64_t done, std::int64_t total) {
     if (!show_ || Clock::now() - begin_ < std::chrono::milliseconds(500)) return;
     if (done < total && done > 0) {
-      std::fprintf(stderr, "\r\x1b[2mreading the prompt: %lld of %lld tokens\x1b[0m\x1b[K",
+      std::fprintf(stderr, "\r\x1b[0;2mreading the prompt: %lld of %lld tokens\x1b[0m\x1b[K",
                    static_cast<long long>(done), static_cast<long long>(total));
       drawn_ = true;
     } else {

@@ -7,6 +7,7 @@
 #include "base/output_file.h"
 #include "base/progress.h"
 #include "bench/bench.h"
+#include "bench/peer.h"
 #include "bench/machine.h"
 #include "bench/plot.h"
 #include "cli/command.h"
@@ -35,6 +36,14 @@ std::string duration(double seconds) {
 }
 
 // Said before hours of work, not after them.
+void check_peer(const std::string& command) {
+  if (command.empty()) return;
+  try {
+    bench::peer_command(command, plan::Phase::prefill, 1, 1);
+  } catch (const Error& e) {
+    throw UsageError(e.what());
+  }
+}
 void check_plot_file(const std::string& path) {
   if (path.empty()) return;
   const auto folder = std::filesystem::absolute(output_path(path)).parent_path();
@@ -52,8 +61,9 @@ class Screen {
     return {
         .estimate =
             [this](double seconds, int rows) {
-              log_info(fmt::format("bench: {} rows, about {} (a peer's time not counted)", rows, duration(seconds)));
-              bar_ = std::make_unique<Progress>("bench", std::uint64_t(std::ceil(seconds)), true, "s");
+              log_info(fmt::format("bench: {} row{}, about {} (a peer's time not counted)", rows, rows == 1 ? "" : "s", duration(seconds)));
+              total_ = std::uint64_t(std::ceil(seconds));
+              bar_ = std::make_unique<Progress>("bench", total_, true, "s");
             },
         .progress =
             [this](const std::string& what, double done) {
@@ -67,7 +77,10 @@ class Screen {
   }
   void head(const bench::Report& report) { line(bench::table_head(report)); }
   void foot(const bench::Report& report) {
-    if (bar_) bar_->finish();
+    if (bar_) {
+      if (total_ > told_) bar_->add(total_ - told_);  // the estimate was not met to the second
+      bar_->finish();
+    }
     line(bench::table_foot(report));
   }
 
@@ -77,12 +90,13 @@ class Screen {
   }
   bool rows_;
   std::unique_ptr<Progress> bar_;
-  std::uint64_t told_ = 0;
+  std::uint64_t total_ = 0, told_ = 0;
 };
 
 }  // namespace
 
 void cmd_bench(const Settings& s) {
+  check_peer(s.peer);
   check_plot_file(s.plot_file);
   const Ready ready = load(s, /*max_context=*/0, /*snapshots=*/0);
   Backend& backend = ready.engine->backend();

@@ -59,6 +59,8 @@ void cmd_pull(const Settings& s) {
     throw Error(ErrorCode::invalid_argument,
                 "HOME is not set, so there is no place for models: set HOME or XDG_CACHE_HOME");
   }
+  if (options.name == "tiny" || (options.name.empty() && s.repo.ends_with("/tiny")))
+    throw Error(ErrorCode::invalid_argument, "the name tiny is the bundled model's: choose another with --name");
   options.check_config = [](const std::string& config) { parse_config(config, "config.json"); };
   Bar bar;
   options.progress = [&bar](const hub::PullProgress& at) { bar.show(at); };

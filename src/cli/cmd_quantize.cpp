@@ -4,6 +4,7 @@
 #include "base/progress.h"
 #include "cli/command.h"
 #include "cli/output.h"
+#include "model/find.h"
 #include "model/quantize.h"
 
 namespace lily::cli {
@@ -11,7 +12,7 @@ namespace lily::cli {
 void cmd_quantize(const Settings& s) {
   QuantizeOptions options{.bits = s.bits, .group = s.group};
   if (s.threads > 0) options.threads = s.threads;
-  const QuantizeResult made = quantize_checkpoint(s.in, s.out, options);
+  const QuantizeResult made = quantize_checkpoint(find_model(s.in), s.out, options);
   for (const std::string& note : made.notes) log_info(note);
   put(fmt::format("{}: {} from {}, {:.3f} bits a quantised weight\n", s.out, human_bytes(double(made.output_bytes)),
                   human_bytes(double(made.input_bytes)), made.bits_per_weight));

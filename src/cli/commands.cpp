@@ -134,7 +134,7 @@ const std::vector<Command>& commands() {
        {"lily synth big --preset qwen3.6-35b-a3b", "lily synth small --config config.json"},
        cmd_synth},
       {"quantize",
-       "raw bfloat16 checkpoint to MLX affine",
+       "plain (bf16, f16, f32) checkpoint to MLX affine",
        "Streams: never the whole model in memory. The router and the shared expert's gate are kept at 8 bits.",
        {"lily quantize Qwen3.6-35B-A3B qwen-4bit", "lily quantize raw out --bits 6 --group 32"},
        cmd_quantize},

@@ -89,7 +89,13 @@ TEST(ReferenceGolden, TinyGreedy) {
   const auto golden = nlohmann::json::parse(in);
   ReferenceBackend backend(model.weights, DType::f32);
   const std::vector<std::int32_t> ends = {8180, 8182};
-  for (const auto& c : golden["cases"]) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  constexpr std::size_t kEvery = 10;  // sixty times slower: what a sanitizer sees in one case it sees in all
+#else
+  constexpr std::size_t kEvery = 1;
+#endif
+  for (std::size_t i = 0; i < golden["cases"].size(); i += kEvery) {
+    const auto& c = golden["cases"][i];
     const auto prompt = c["ids"].get<std::vector<std::int32_t>>(), expected = c["greedy_ids"].get<std::vector<std::int32_t>>();
     EXPECT_EQ(test::greedy(backend, prompt, model.shape.vocab, int(expected.size()), ends), expected) << c["prompt"];
   }

@@ -95,7 +95,7 @@ class Bench(unittest.TestCase):
             for word in words:
                 self.assertIn(word, r.err.strip().split("\n")[-1])
         r = lily("bench", "tiny", "--json", "--prefill", "16", "--peer", "echo 3 tok/s")
-        self.assertEqual((r.code, r.out), (1, ""))
+        self.assertEqual((r.code, r.out), (2, ""))
         self.assertIn("{n}", r.err)
 
     def test_lengths_that_do_not_fit_are_named(self):

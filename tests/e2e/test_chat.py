@@ -112,7 +112,7 @@ class OnATerminal(unittest.TestCase):
         # this seed's noise is long everywhere; and it is slow.
         t = self.start("--backend", "reference", "--temp", "50", "--top-k", "0", "--top-p", "1", "--seed", "4")
         t.type("Write a long text about the sea.\r")
-        t.wait_for("\x1b[2m")  # thinking begins, dimmed
+        t.wait_for("\x1b[2m")  # thinking begins, dimmed (a slow prompt's progress is dimmed in another spelling)
         t.type("\x03")
         t.wait_for("stopped")
         t.wait_for("> ")
