@@ -57,6 +57,7 @@ async function answer(target) {
     body = requestBody(settings, target.messages, currentModel()?.id);
   } catch (error) {
     toast(`The tools in the settings are no valid JSON: ${error.message}`, { label: 'Settings', act: showSettings });
+    refresh();
     return;
   }
   const reply = newReply();
@@ -115,13 +116,13 @@ function openChat(next) {
   thread.show([]);  // views belong to one chat's objects
   refresh();
   thread.scrollToEnd();
-  composer.focus();
+  focusComposer();
 }
 
 function openFromAddress() {
   const id = location.hash.slice(1);
   if (id === chat.id) return;
-  openChat(running.get(id)?.chat ?? (id && loadChat(id)) ?? newChat());
+  openChat(running.get(id)?.chat ?? loadChat(id) ?? newChat());
 }
 
 function startNewChat() {
@@ -184,6 +185,7 @@ function refresh() {
   document.title = chat.title ? `${title} · Lily` : 'Lily';
   byId('export').disabled = chat.messages.length === 0;
   composer.setBusy(running.has(chat.id));
+  if (document.activeElement === document.body) focusComposer();  // the button that had the focus is gone
   sidebar.show(listChats(), chat.id, (id) => running.has(id));
   showModel();
   showFill();
@@ -195,6 +197,11 @@ function showFill() {
   const limit = currentModel()?.max_model_len;
   byId('hint').textContent = usage && limit
     ? `${count(usage.prompt_tokens + usage.completion_tokens)} of ${count(limit)} tokens of the window in use` : '';
+}
+
+// Not on a touch screen, where it would bring up the keyboard over the conversation.
+function focusComposer() {
+  if (!matchMedia('(pointer: coarse)').matches && !document.querySelector('dialog[open]')) composer.focus();
 }
 
 function showSettings() {
@@ -239,6 +246,4 @@ onForeignChange((id) => {
   refresh();
 });
 openFromAddress();
-refresh();
-composer.focus();
 connect();
