@@ -20,6 +20,7 @@ let models = [];
 let chat = newChat();       // the one on the screen
 const running = new Map();  // id → {chat, reply, abort}: answers go on being written while another chat is shown
 let savedAt = 0;
+let leaving = false;           // the page is being left: its requests fail, which is no failure of the server
 
 const thread = new Thread({
   root: byId('thread'), scroller: byId('scroller'), toEnd: byId('to-end'),
@@ -101,6 +102,7 @@ async function retry() {
 }
 
 function save(target) {
+  if (leaving) return;
   savedAt = Date.now();
   target.updated = savedAt;
   if (!saveChat(target)) {
@@ -216,7 +218,8 @@ function onKey(event) {
   if (document.querySelector('dialog[open]')) return;
   const typing = /^(TEXTAREA|INPUT|SELECT)$/.test(event.target.tagName);
   if (event.key === 'Escape') {
-    stop();
+    if (sidebar.isOpen) sidebar.setOpen(false);
+    else stop();
   } else if ((event.ctrlKey || event.metaKey) && event.shiftKey && event.code === 'KeyO') {
     event.preventDefault();
     startNewChat();
@@ -239,7 +242,11 @@ byId('model-choice').addEventListener('change', ({ target }) => {
 document.addEventListener('keydown', onKey);
 window.addEventListener('popstate', openFromAddress);
 window.addEventListener('hashchange', openFromAddress);
-window.addEventListener('pagehide', () => running.forEach((turn) => saveChat(turn.chat)));
+window.addEventListener('beforeunload', () => {
+  running.forEach((turn) => save(turn.chat));
+  leaving = true;
+  setTimeout(() => { leaving = false; }, 2000);  // when it stays after all
+});
 onForeignChange((id) => {
   const stored = id === chat.id && !running.has(id) && loadChat(id);
   if (stored) chat = stored;

@@ -25,6 +25,7 @@ export class AssistantView {
     this.node = el('article', { class: 'message assistant', 'aria-label': 'Lily' },
       this.thinking, this.waiting, this.markdown.node, this.tools.node, this.notes, this.foot);
     this.last = false;
+    this.ended = false;
     this.update();
   }
 
@@ -45,7 +46,7 @@ export class AssistantView {
     this.markdown.update(message.content, !message.partial);
     this.tools.update(message.tool_calls, !message.partial);
     this.tick();
-    if (!message.partial) this.#showEnd();
+    if (!message.partial && !this.ended) this.#showEnd();
   }
 
   // Called every second while the answer is being written.
@@ -57,15 +58,15 @@ export class AssistantView {
     else if (message.thinking_s !== undefined) setText(this.summary, `Thought for ${seconds(message.thinking_s)}`);
     const silent = message.partial && !message.reasoning_content && !message.content && !message.tool_calls.length;
     this.waiting.hidden = !silent;
-    if (silent) setText(this.waiting, `Reading the prompt… ${since(message.started)}`);
+    setText(this.waiting, silent ? `Reading the prompt… ${since(message.started)}` : '');
   }
 
   #showEnd() {
     const { message, last, handlers } = this;
     if (message.partial) {
-      this.foot.replaceChildren();
       return;
     }
+    this.ended = true;
     this.notes.replaceChildren(...[
       message.stopped && el('p', { class: 'quiet' }, 'Stopped.'),
       ENDS[message.finish] && el('p', { class: 'quiet' }, ENDS[message.finish]),

@@ -9,19 +9,19 @@ const PLAIN = (
   'wasm hcl'
 ).split(' ');
 const NEEDS = {
-  javascript: 'clike', typescript: 'javascript', jsx: 'markup javascript', tsx: 'jsx typescript', c: 'clike', cpp:
-  'c', csharp: 'clike', java: 'clike', kotlin: 'clike', go: 'clike', ruby: 'clike', 'markup-templating': 'markup',
-  php: 'markup-templating', scala: 'java', markdown: 'markup', dart: 'clike', protobuf: 'clike', objectivec: 'c',
-  scss: 'css', groovy: 'clike',
+  javascript: 'clike', typescript: 'javascript', jsx: 'markup javascript', tsx: 'jsx typescript', c: 'clike',
+  cpp: 'c', csharp: 'clike', java: 'clike', kotlin: 'clike', go: 'clike', ruby: 'clike',
+  'markup-templating': 'markup', php: 'markup-templating', scala: 'java', markdown: 'markup', dart: 'clike',
+  protobuf: 'clike', objectivec: 'c', scss: 'css', groovy: 'clike',
 };
 const ALIASES = {
-  html: 'markup', xml: 'markup', svg: 'markup', js: 'javascript', ts: 'typescript', py: 'python', cs: 'csharp', kt:
-  'kotlin', kts: 'kotlin', sh: 'bash', shell: 'bash', yml: 'yaml', rb: 'ruby', hs: 'haskell', dockerfile: 'docker',
-  md: 'markdown', tex: 'latex', objc: 'objectivec', elisp: 'lisp', 'c++': 'cpp', cc: 'cpp', h: 'cpp', hpp: 'cpp',
-  cuda: 'cpp', cu: 'cpp', 'c#': 'csharp', f90: 'fortran', golang: 'go', rs: 'rust', zsh: 'bash', console: 'bash', ps1:
-  'powershell', jsonc: 'json', json5: 'json', mjs: 'javascript', asm: 'nasm', make: 'makefile', ex: 'elixir', pl:
-  'perl', jl: 'julia', tf: 'hcl', terraform: 'hcl', vue: 'markup', patch: 'diff', conf: 'ini', proto: 'protobuf',
-  python3: 'python',
+  html: 'markup', xml: 'markup', svg: 'markup', js: 'javascript', ts: 'typescript', py: 'python', cs: 'csharp',
+  kt: 'kotlin', kts: 'kotlin', sh: 'bash', shell: 'bash', yml: 'yaml', rb: 'ruby', hs: 'haskell',
+  dockerfile: 'docker', md: 'markdown', tex: 'latex', objc: 'objectivec', elisp: 'lisp', 'c++': 'cpp', cc: 'cpp',
+  h: 'cpp', hpp: 'cpp', cuda: 'cpp', cu: 'cpp', 'c#': 'csharp', f90: 'fortran', golang: 'go', rs: 'rust',
+  zsh: 'bash', console: 'bash', ps1: 'powershell', jsonc: 'json', json5: 'json', mjs: 'javascript', asm: 'nasm',
+  make: 'makefile', ex: 'elixir', pl: 'perl', jl: 'julia', tf: 'hcl', terraform: 'hcl', vue: 'markup', patch: 'diff',
+  conf: 'ini', proto: 'protobuf', python3: 'python',
 };
 
 const has = (table, name) => Object.hasOwn(table, name);

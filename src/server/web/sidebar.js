@@ -9,11 +9,6 @@ export class Sidebar {
     this.menu.addEventListener('click', () => this.setOpen(true));
     byId('shade').addEventListener('click', () => this.setOpen(false));
     byId('new-chat').addEventListener('click', onNew);
-    byId('sidebar').addEventListener('keydown', (event) => {
-      if (event.key !== 'Escape' || !this.isOpen) return;
-      event.stopPropagation();
-      this.setOpen(false);
-    });
     matchMedia('(max-width: 800px)').addEventListener('change', () => this.setOpen(false));
   }
 

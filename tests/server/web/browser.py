@@ -104,7 +104,15 @@ class Browser:
         return found[-1][ELEMENT]
 
     def click(self, selector: str) -> None:
-        self.call("POST", f"/element/{self.find(selector)}/click")
+        end = time.monotonic() + 5
+        while True:
+            try:
+                self.call("POST", f"/element/{self.find(selector)}/click")
+                return
+            except RuntimeError as error:  # it moved, or was rendered anew, between the two calls
+                if time.monotonic() > end or not re.match("stale element|element click intercepted", str(error)):
+                    raise
+                time.sleep(0.1)
 
     def fill(self, selector: str, text: str) -> None:
         element = self.find(selector)

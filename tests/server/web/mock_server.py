@@ -192,7 +192,7 @@ class Stream:
     def delta(self, delta: dict, finish: str | None = None) -> None:
         self.event({"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})
 
-    def words(self, text: str, field: str = "content", pause: float = 0.01) -> None:
+    def words(self, text: str, field: str = "content", pause: float = 0.02) -> None:
         size = 6
         for at in range(0, len(text), size):
             self.delta({field: text[at:at + size]})
