@@ -24,14 +24,15 @@ export function openSettings(settings, onSave) {
     dialog.close();
   };
   dialog.replaceChildren(el('form', { on: { submit: save } },
-    el('h2', { id: 'settings-title' }, 'Settings'),
-    el('p', { class: 'quiet' }, 'They hold for every chat from the next answer on. A blank one leaves the choice to the server.'),
-    el('label', { for: 'set-system' }, 'System prompt'), system,
-    el('fieldset', {}, el('legend', {}, 'Sampling'), el('div', { class: 'grid' }, numbers.map(({ node }) => node))),
-    el('fieldset', {}, el('legend', {}, 'Thinking'), el('div', { class: 'grid' }, switches.map(({ node }) => node))),
-    tools.node,
-    el('fieldset', {}, el('legend', {}, 'This page'), el('div', { class: 'grid' }, theme.node, keyField(dialog))),
-    el('div', { class: 'buttons sticky' },
+    el('div', { class: 'fields' },
+      el('h2', { id: 'settings-title' }, 'Settings'),
+      el('p', { class: 'quiet' }, 'They hold for every chat from the next answer on. A blank one leaves the choice to the server.'),
+      el('label', { for: 'set-system' }, 'System prompt'), system,
+      el('fieldset', {}, el('legend', {}, 'Sampling'), el('div', { class: 'grid' }, numbers.map(({ node }) => node))),
+      el('fieldset', {}, el('legend', {}, 'Thinking'), el('div', { class: 'grid' }, switches.map(({ node }) => node))),
+      tools.node,
+      el('fieldset', {}, el('legend', {}, 'This page'), el('div', { class: 'grid' }, theme.node, keyField(dialog)))),
+    el('div', { class: 'buttons' },
       el('button', { type: 'button', on: { click: () => dialog.close() } }, 'Cancel'),
       el('button', { type: 'submit', class: 'primary' }, 'Save'))));
   dialog.showModal();

@@ -76,12 +76,18 @@ export class Thread {
     const at = this.views.indexOf(view);
     if (this.editing) return null;
     this.editing = view;
-    for (const { node } of this.views.slice(at + 1)) node.classList.add('dropped');
+    for (const { node } of this.views.slice(at + 1)) {
+      node.classList.add('dropped');
+      node.inert = true;
+    }
     return this.views.length - at - 1;
   }
 
   #endEdit() {
     this.editing = null;
-    for (const { node } of this.views) node.classList.remove('dropped');
+    for (const { node } of this.views) {
+      node.classList.remove('dropped');
+      node.inert = false;
+    }
   }
 }

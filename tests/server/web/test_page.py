@@ -118,10 +118,11 @@ class Page(PageTest):
             const note = () => lengths.add([...document.querySelectorAll(shown)].map((node) => node.textContent).join('').length);
             new MutationObserver(note).observe(document.querySelector('#thread'),
               { subtree: true, childList: true, characterData: true });""")
-        self.send("Count to ten, please.")
+        text = "Count to ten, please, one number a line, and say of each whether it is odd or even. " * 2
+        self.send(text)
         self.finished()
         self.assertGreater(len(self.page.js("return [...window.lengths]")), 3, "the text came all at once")
-        self.assertEqual(self.page.texts(".bubble"), ["Count to ten, please."])
+        self.assertEqual(self.page.texts(".bubble"), [text.strip()])
         self.assertRegex(" ".join(self.page.texts(".costs li")), r"\d+ of \d+ prompt tokens from the cache")
         self.assertRegex(" ".join(self.page.texts(".costs li")), r"[\d.,]+ tok/s")
 
@@ -223,7 +224,7 @@ class Page(PageTest):
         wait(lambda: not self.page.find_all("#chats a"), "the drawer stayed open")
         self.page.click("button | Settings")
         self.shot("phone-settings")
-        self.assertEqual(self.page.js("const form = document.querySelector('#settings form'); return form.scrollWidth - form.clientWidth"), 0)
+        self.assertEqual(self.page.js("const form = document.querySelector('.fields'); return form.scrollWidth - form.clientWidth"), 0)
 
     def test_dark_and_light_have_contrast(self):
         self.ask("Some text to look at.")
