@@ -3,9 +3,9 @@ import { eventData } from './sse.js';
 import { currentKey } from './key.js';
 
 export class ApiError extends Error {
-  constructor(message, { status = 0, code = '', retryAfter = '', field = '' } = {}) {
+  constructor(message, { status = 0, code = '', retryAfter = '' } = {}) {
     super(message);
-    Object.assign(this, { status, code, retryAfter, field });
+    Object.assign(this, { status, code, retryAfter });
   }
 }
 
@@ -53,5 +53,5 @@ async function request(path, { headers = {}, ...options }) {
 function fromBody(body, about) {
   const error = typeof body.error === 'object' && body.error ? body.error : {};
   const message = error.message || (typeof body.error === 'string' ? body.error : '') || `The server answered ${about.status}.`;
-  return new ApiError(message, { ...about, code: String(error.code ?? error.type ?? ''), field: error.param ?? '' });
+  return new ApiError(message, { ...about, code: String(error.code ?? error.type ?? '') });
 }

@@ -20,6 +20,7 @@ let models = [];
 let chat = newChat();       // the one on the screen
 const running = new Map();  // id → {chat, reply, abort}: answers go on being written while another chat is shown
 let savedAt = 0;
+let toldFull = false;         // that the browser has no room
 let leaving = false;           // the page is being left: its requests fail, which is no failure of the server
 
 const thread = new Thread({
@@ -105,10 +106,12 @@ function save(target) {
   if (leaving) return;
   savedAt = Date.now();
   target.updated = savedAt;
-  if (!saveChat(target)) {
+  const kept = saveChat(target);
+  if (!kept && !toldFull) {
     toast('This browser has no room for the chat: it is kept until the page closes. Export it, or delete others.',
       { label: 'Export', act: () => exportChat(target) });
   }
+  toldFull = !kept;
 }
 
 // --- chats

@@ -11,7 +11,10 @@ export function askForKey() {
 
 function ask() {
   const refused = currentKey() !== '';
-  const input = el('input', { type: 'password', id: 'key-input', autocomplete: 'off', spellcheck: 'false', required: true });
+  const input = el('input', {
+    type: 'password', id: 'key-input', autocomplete: 'off', spellcheck: 'false', required: true,
+    pattern: '[ -~]+', title: 'letters, digits and signs of ASCII',
+  });
   const remember = el('input', { type: 'checkbox', id: 'key-remember' });
   const dialog = byId('key');
   return new Promise((resolve) => {

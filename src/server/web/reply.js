@@ -24,8 +24,8 @@ export async function receive(reply, body, signal, onChange) {
 
 function toData(error) {
   if (!(error instanceof ApiError)) return { message: `The page failed: ${error.message}`, code: 'page' };
-  const { message, status, code, retryAfter, field } = error;
-  return { message, status, code, retryAfter, field };
+  const { message, status, code, retryAfter } = error;
+  return { message, status, code, retryAfter };
 }
 
 function addChunk(reply, chunk) {
