@@ -144,7 +144,12 @@ SamplerOptions App::sampler_options(const ApiRequest& r) const {
   o.logit_bias = r.logit_bias;
   for (const auto& [id, bias] : o.logit_bias)
     if (id >= engine_.shape().vocab) refuse_field("logit_bias", fmt::format("{} is outside the vocabulary (0 to {})", id, engine_.shape().vocab - 1));
-  Sampler checked(o);  // for its errors, which name the field
+  try {
+    Sampler checked(o);
+  } catch (const Error& e) {
+    const std::string what = e.what();  // begins with the field's name
+    refuse_with(400, what, what.substr(0, what.find(' ')), {});
+  }
   return o;
 }
 
@@ -162,6 +167,8 @@ void App::completion(const Exchange& exchange) {
   if (!r.max_tokens) r.max_tokens = 16;  // the API's own default for this route
   ChatPrompt prompt;
   prompt.ids = r.prompt_ids.empty() ? tokenizer_.encode(r.prompt, ControlTokens::parse) : r.prompt_ids;
+  for (const std::int32_t id : prompt.ids)
+    if (id >= engine_.shape().vocab) refuse_field("prompt", fmt::format("{} is outside the vocabulary (0 to {})", id, engine_.shape().vocab - 1));
   const auto total = std::int64_t(prompt.ids.size());
   prompt.snapshot_at = choose_snapshots({}, total, kSnapshotSpacing);
   prompt.snapshot_at.push_back(total);
