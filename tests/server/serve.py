@@ -284,7 +284,7 @@ class Events:
         self.finish_reason = choice["finish_reason"]
         if "text" in choice:
             self.content += choice["text"]
-            for key, values in (choice["logprobs"] or {}).items():
+            for key, values in (choice.get("logprobs") or {}).items():
                 self.completion_logprobs.setdefault(key, []).extend(values)
             return
         delta = choice["delta"]
@@ -298,7 +298,7 @@ class Events:
             elif call["index"] != len(self.calls) - 1:
                 raise AssertionError(f"call {call['index']} after call {len(self.calls) - 1}")
             self.calls[-1]["function"]["arguments"] += call["function"].get("arguments", "")
-        if choice["logprobs"]:
+        if choice.get("logprobs"):
             self.logprobs = (self.logprobs or []) + choice["logprobs"]["content"]
 
     @property
