@@ -323,7 +323,7 @@ def without_ids(message):
 
 def tool(name, parameters, required=None, description="", **more):
     return {"type": "function", "function": {"name": name, "description": description or name, "parameters": {
-        "type": "object", "properties": parameters, "required": list(parameters) if required is None else required}, **more}}
+        "type": "object", "properties": parameters, "required": list(parameters) if required is None else required, **more}}}
 
 
 # Tools the bundled model was trained on.

@@ -218,9 +218,10 @@ class Answers(Case):
         self.assertEqual(tokens(presence_penalty=2)[0], tokens()[0])
         self.assertEqual(tokens(frequency_penalty=2)[0], tokens()[0])
         seen = 0
-        for prompt in ("1, 2, 1, 2, 1, 2, 1, 2, 1,", "ha ha ha ha ha ha ha ha", "the cat and the cat and the cat and the", "a a a a a a a a"):
+        for prompt in ("ha ha ha ha ha ha ha ha", "ha ha ha ha ha ha ha ha ha ha"):
             first = tokens()[0]
-            if first in prompt:
+            ids = self.server.ask("/tokenize", content=prompt)["tokens"]
+            if self.server.ask("/tokenize", content=first)["tokens"][0] in ids:
                 seen += 1
                 self.assertNotEqual(tokens(repetition_penalty=100)[0], first, prompt)
         self.assertGreater(seen, 0)
