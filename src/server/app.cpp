@@ -180,7 +180,8 @@ void App::submit(const Exchange& exchange, ApiRequest r, ChatPrompt prompt, std:
   Request request;
   const auto length = std::int64_t(prompt.ids.size());
   if (length >= scheduler_->window())
-    refuse_with(400, fmt::format("the prompt has {} tokens, and the context window of {} must hold it and an answer", length, scheduler_->window()),
+    // The beginning is what clients look for in order to shorten their history.
+    refuse_with(400, fmt::format("This model's maximum context length is {} tokens, prompt and answer together; the prompt has {} tokens", scheduler_->window(), length),
                 r.chat ? "messages" : "prompt", "context_length_exceeded");
   request.ids = prompt.ids;
   request.snapshot_at = prompt.snapshot_at;
