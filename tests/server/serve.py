@@ -57,6 +57,7 @@ class Server:
         self.env.update(env or {})
         self.log = []
         self.expected_log = []  # patterns of lines that a test provokes
+        self.stopped = False
 
     def __enter__(self):
         self.child = subprocess.Popen(self.args, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -88,6 +89,9 @@ class Server:
                 raise
 
     def stop(self, expected=0):
+        if self.stopped:
+            return
+        self.stopped = True
         if self.child.poll() is not None and self.child.returncode != expected:
             self._reap()
             raise AssertionError(f"the server died with {self.child.returncode}: " + "\n".join(self.log))

@@ -7,8 +7,6 @@ they were computed in the arithmetic of decoding, and a cold server reads them i
 """
 import copy
 import json
-import socket
-import time
 
 import serve
 from serve import Case, READ, Server, WEATHER, WRITE, in_parallel, without_ids
@@ -327,23 +325,6 @@ class Chats(CacheCase):
                 b = s.status()["bytes"]
                 self.assertLessEqual(b["kv"] + b["snapshots"] + b["running"], budget)
             self.assertGreater(s.status()["cache"]["evicted"], 0)
-
-    def test_a_prompt_of_which_a_part_was_read_when_its_client_left_goes_on_from_there(self):
-        with Server("--backend", "reference") as s:
-            text = "A long story about castles and kings. " * 90
-            body = json.dumps({"prompt": text, "max_tokens": 1, "temperature": 0}).encode()
-            with socket.create_connection((s.host, s.port)) as c:
-                c.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
-                deadline = time.monotonic() + 60
-                while s.status()["slots"]["reading"] == 0 and time.monotonic() < deadline:
-                    time.sleep(0.005)
-            s.idle(60)
-            ids = s.ask("/tokenize", content=text)["tokens"]
-            # It left within the first pass, so a pass was read and no more.
-            self.assertEqual(s.status()["cache"]["snapshots"], 1)
-            r = s.complete(ids[:len(ids) - 1], max_tokens=1)
-            self.assertGreater(cached(r), 0)
-            self.assertLess(cached(r), len(ids))
 
 
 if __name__ == "__main__":
