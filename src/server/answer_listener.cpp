@@ -39,7 +39,9 @@ AnswerListener::AnswerListener(App& app, std::shared_ptr<http::Exchange> exchang
       request_(std::move(request)),
       prompt_(std::move(prompt)),
       echo_(std::move(echo)),
-      text_(app.tokenizer_, text_options(request_, prompt_)) {
+      text_(app.tokenizer_, text_options(request_, prompt_)),
+      counted_(app.tokenizer_),
+      text_offset_(characters(echo_)) {
   who_ = {.id = random_id(request_.chat ? "chatcmpl-" : "cmpl-"),
           .model = app.options_.model,
           .created = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count(),
@@ -57,16 +59,15 @@ void AnswerListener::open() {
   if (request_.chat) {
     exchange_->write(sse(stream_piece(who_, {{"delta", {{"role", "assistant"}, {"content", ""}}}})));
   } else if (!echo_.empty()) {
-    text_offset_ = characters(echo_);
     exchange_->write(sse(stream_piece(who_, {{"text", echo_}, {"logprobs", nullptr}})));
   }
 }
 
-Json AnswerListener::logprobs_of(const std::vector<NextToken>& tokens, std::int64_t offset) const {
+Json AnswerListener::logprobs() const {
   if (!request_.logprobs) return nullptr;
-  if (!request_.chat) return completion_logprobs(app_.tokenizer_, tokens, offset);
+  if (!request_.chat) return completion_logprobs(app_.tokenizer_, logprobs_, offsets_);
   Json content = Json::array();
-  for (const NextToken& t : tokens) content.push_back(chat_logprob(app_.tokenizer_, t));
+  for (const NextToken& t : logprobs_) content.push_back(chat_logprob(app_.tokenizer_, t));
   return {{"content", std::move(content)}};
 }
 
@@ -78,16 +79,20 @@ void AnswerListener::write(const TextDelta& delta) {
   } else {
     choice = {{"text", delta.content}};
   }
-  choice["logprobs"] = logprobs_of(logprobs_, text_offset_);
+  choice["logprobs"] = logprobs();
   logprobs_.clear();
-  text_offset_ += characters(delta.content);
+  offsets_.clear();
   exchange_->write(sse(stream_piece(who_, std::move(choice))));
 }
 
 bool AnswerListener::token(const NextToken& token) {
   ids_.push_back(token.id);
   const TextDelta delta = text_.push(token.id);
-  if (request_.logprobs) logprobs_.push_back(token);
+  if (request_.logprobs) {
+    logprobs_.push_back(token);
+    offsets_.push_back(text_offset_);
+    text_offset_ += characters(counted_.push(token.id));
+  }
   if (request_.stream) write(delta);
   return !text_.complete();
 }
@@ -148,8 +153,7 @@ void AnswerListener::ended(const Ended& ended) {
       write(rest);
       return finish_stream(ended);
     }
-    const Json logprobs = logprobs_of(logprobs_, characters(echo_));
-    Json answer = request_.chat ? chat_answer(who_, text_, logprobs) : completion_answer(who_, echo_, text_, logprobs);
+    Json answer = request_.chat ? chat_answer(who_, text_, logprobs()) : completion_answer(who_, echo_, text_, logprobs());
     answer["usage"] = usage_json(ended, std::int64_t(prompt_.ids.size()), completion_tokens(ended), text_);
     answer["timings"] = timings_json(ended);
     http::Reply r = app_.reply(*exchange_, 200, dump(answer));

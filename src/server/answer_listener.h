@@ -24,7 +24,7 @@ class AnswerListener final : public Listener {
   void write(const TextDelta& delta);
   void finish_stream(const Ended& ended);
   void remember();
-  Json logprobs_of(const std::vector<NextToken>& tokens, std::int64_t offset) const;
+  Json logprobs() const;
   std::int64_t completion_tokens(const Ended& ended) const;
 
   App& app_;
@@ -36,7 +36,9 @@ class AnswerListener final : public Listener {
   AnswerText text_;
   std::vector<std::int32_t> ids_;        // without the end token
   std::vector<NextToken> logprobs_;      // of the whole answer, or of a stream's next piece
-  std::int64_t text_offset_ = 0;         // characters sent, for the older form of logprobs
+  std::vector<std::int64_t> offsets_;    // … and the characters before each of them, for the older form
+  StreamDecoder counted_;                // of all tokens so far, whatever waits for a stop string
+  std::int64_t text_offset_ = 0;         // characters it gave
 };
 
 }  // namespace lily::server

@@ -144,7 +144,12 @@ SamplerOptions App::sampler_options(const ApiRequest& r) const {
   o.logit_bias = r.logit_bias;
   for (const auto& [id, bias] : o.logit_bias)
     if (id >= engine_.shape().vocab) refuse_field("logit_bias", fmt::format("{} is outside the vocabulary (0 to {})", id, engine_.shape().vocab - 1));
-  Sampler checked(o);  // for its errors, which name the field
+  try {
+    Sampler checked(o);
+  } catch (const Error& e) {
+    const std::string what = e.what();  // begins with the field's name
+    refuse_with(400, what, what.substr(0, what.find(' ')), {});
+  }
   return o;
 }
 
@@ -162,6 +167,8 @@ void App::completion(const Exchange& exchange) {
   if (!r.max_tokens) r.max_tokens = 16;  // the API's own default for this route
   ChatPrompt prompt;
   prompt.ids = r.prompt_ids.empty() ? tokenizer_.encode(r.prompt, ControlTokens::parse) : r.prompt_ids;
+  for (const std::int32_t id : prompt.ids)
+    if (id >= engine_.shape().vocab) refuse_field("prompt", fmt::format("{} is outside the vocabulary (0 to {})", id, engine_.shape().vocab - 1));
   const auto total = std::int64_t(prompt.ids.size());
   prompt.snapshot_at = choose_snapshots({}, total, kSnapshotSpacing);
   prompt.snapshot_at.push_back(total);
@@ -173,7 +180,8 @@ void App::submit(const Exchange& exchange, ApiRequest r, ChatPrompt prompt, std:
   Request request;
   const auto length = std::int64_t(prompt.ids.size());
   if (length >= scheduler_->window())
-    refuse_with(400, fmt::format("the prompt has {} tokens, and the context window of {} must hold it and an answer", length, scheduler_->window()),
+    // The beginning is what clients look for in order to shorten their history.
+    refuse_with(400, fmt::format("This model's maximum context length is {} tokens, prompt and answer together; the prompt has {} tokens", scheduler_->window(), length),
                 r.chat ? "messages" : "prompt", "context_length_exceeded");
   request.ids = prompt.ids;
   request.snapshot_at = prompt.snapshot_at;

@@ -61,17 +61,14 @@ Json chat_logprob(const Tokenizer& tokenizer, const NextToken& token) {
   return entry;
 }
 
-Json completion_logprobs(const Tokenizer& tokenizer, const std::vector<NextToken>& tokens, std::int64_t offset) {
-  Json lists = {{"tokens", Json::array()}, {"token_logprobs", Json::array()}, {"top_logprobs", Json::array()}, {"text_offset", Json::array()}};
+Json completion_logprobs(const Tokenizer& tokenizer, const std::vector<NextToken>& tokens, const std::vector<std::int64_t>& offsets) {
+  Json lists = {{"tokens", Json::array()}, {"token_logprobs", Json::array()}, {"top_logprobs", Json::array()}, {"text_offset", offsets}};
   for (const NextToken& t : tokens) {
-    const std::string text = text_of(tokenizer, t.id);
-    lists["tokens"].push_back(text);
+    lists["tokens"].push_back(text_of(tokenizer, t.id));
     lists["token_logprobs"].push_back(t.logprob);
     Json top = Json::object();
     for (const TokenLogprob& other : t.top) top[text_of(tokenizer, other.id)] = other.logprob;
     lists["top_logprobs"].push_back(std::move(top));
-    lists["text_offset"].push_back(offset);
-    for (const char c : text) offset += (static_cast<unsigned char>(c) & 0xC0) != 0x80;
   }
   return lists;
 }

@@ -24,8 +24,8 @@ Json usage_json(const Ended& ended, std::int64_t prompt_tokens, std::int64_t com
 Json timings_json(const Ended& ended);
 /// One entry of logprobs.content.
 Json chat_logprob(const Tokenizer& tokenizer, const NextToken& token);
-/// The older form's four lists, beginning `offset` characters into the text.
-Json completion_logprobs(const Tokenizer& tokenizer, const std::vector<NextToken>& tokens, std::int64_t offset);
+/// The older form's four lists; `offsets`: how many characters of the text come before each token.
+Json completion_logprobs(const Tokenizer& tokenizer, const std::vector<NextToken>& tokens, const std::vector<std::int64_t>& offsets);
 
 Json chat_answer(const AnswerIdentity& who, const AnswerText& text, Json logprobs);
 Json completion_answer(const AnswerIdentity& who, const std::string& echo, const AnswerText& text, Json logprobs);
