@@ -220,11 +220,20 @@ void read_fields(ApiRequest& r, const std::map<std::string, Reader>& table, cons
   }
 }
 
-/// Two spellings more of the budget lie in objects that parse_chat reads.
-void read_budget(ApiRequest& r) {
-  for (const auto& [object, key] : {std::pair{"reasoning", "max_tokens"}, std::pair{"thinking", "budget_tokens"}}) {
-    const Json& v = member(member(r.body, object), key);
-    if (!v.is_null() && !r.thinking_budget) r.thinking_budget = read_integer(v, std::string(object) + "." + key, 0, INT32_MAX);
+/// Two spellings more of the budget lie in objects of which parse_chat reads the switch. What else is in them has no effect.
+void read_budget(ApiRequest& r, const Json& body, const std::string& prefix) {
+  for (const auto& [object, budget] : {std::pair{"reasoning", "max_tokens"}, std::pair{"thinking", "budget_tokens"}}) {
+    const Json& options = member(body, object);
+    if (!options.is_object()) continue;
+    for (const auto& [key, v] : options.items()) {
+      if (v.is_null() || key == "effort" || key == "enabled" || key == "type") continue;
+      const std::string path = prefix + object + "." + key.substr(0, 64);
+      if (key != budget) {
+        r.ignored.push_back(path);
+      } else if (const std::int64_t n = read_integer(v, path, 0, INT32_MAX); !r.thinking_budget) {
+        r.thinking_budget = n;
+      }
+    }
   }
 }
 
@@ -252,7 +261,8 @@ ApiRequest parse_chat_request(std::string_view body) {
   r.input = parse_chat(r.body);
   r.ignored = r.input.ignored;
   read_fields(r, table, r.input.unread);
-  read_budget(r);
+  read_budget(r, r.body, "");
+  read_budget(r, member(r.body, "extra_body"), "extra_body.");
   read_tool_names(r);
   return r;
 }

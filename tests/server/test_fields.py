@@ -128,6 +128,18 @@ class Fields(Case):
                                 messages=[{"role": "user", "content": "Hi", "name": "x"}])
         self.assertEqual(inner.ignored, ["chat_template_kwargs.foo", "messages.name", "stream_options.include_obfuscation"])
 
+    def test_what_lies_inside_of_a_field_is_not_ignored_in_silence_either(self):
+        r = self.chat_reply(reasoning={"effort": "low", "summary": "auto", "exclude": True}, thinking={"type": "enabled", "display": "x"},
+                            extra_body={"reasoning": {"summary": "auto"}, "unheard_of": 1})
+        self.assertEqual(r.ignored, ["extra_body.reasoning.summary", "extra_body.unheard_of", "reasoning.exclude", "reasoning.summary", "thinking.display"])
+
+    @unittest.expectedFailure  # what a part or a past call holds beside its text is dropped in silence
+    def test_what_lies_inside_of_a_message_is_not_ignored_in_silence_either(self):
+        part = {"type": "text", "text": "Hi", "cache_control": {"type": "ephemeral"}}
+        call = {"id": "1", "type": "function", "weight": 1, "function": {"name": "f", "arguments": "{}"}}
+        r = self.chat_reply(messages=[{"role": "user", "content": [part]}, {"role": "assistant", "tool_calls": [call]}])
+        self.assertEqual(r.ignored, ["messages.content.cache_control", "messages.tool_calls.weight"])
+
     def test_a_stream_lists_what_it_ignored(self):
         r = self.chat_reply(stream=True, user="x")
         self.assertEqual((r.status, r.ignored), (200, ["user"]))
@@ -380,6 +392,16 @@ class Tokens(Case):
                 self.assertEqual(r["tokens"], json.loads(run_lily("template", "tiny", "--messages", f.name, "--ids")))
                 self.assertEqual(r["count"], len(r["tokens"]))
         self.refused(self.server.post(CHAT, {"messages": HI, "add_generation_prompt": False}), 400, "add_generation_prompt")
+
+    def test_leading_system_messages_are_one_and_later_ones_stay(self):
+        def prompt(*messages):
+            return self.server.ask("/apply-template", messages=[{"role": r, "content": c} for r, c in messages])["prompt"]
+        merged = prompt(("system", "A\n\nB\n\nC"), ("user", "q"))
+        for roles in (("system", "system", "system"), ("developer", "developer", "system"), ("system", "developer", "developer")):
+            self.assertEqual(prompt(*zip(roles, "ABC"), ("user", "q")), merged)
+        later = prompt(("system", "A"), ("user", "q"), ("developer", "B"), ("user", "r"))
+        self.assertTrue(later.startswith(prompt(("system", "A"), ("user", "q")).removesuffix("<|im_start|>assistant\n<think>\n")))
+        self.assertIn("<|im_start|>system\nB<|im_end|>\n<|im_start|>user\nr", later)
 
     def test_a_prompt_of_ids_is_the_prompt_of_its_text(self):
         ids = self.server.ask("/tokenize", content="In the beginning")["tokens"]

@@ -107,7 +107,7 @@ class Split(Case):
         wrap = len(self.server.ask("/tokenize", content="\n\n" + closing + ", I have to give the solution based on the thinking directly now.\n</think>\n\n",
                                    special=True)["tokens"])
         spellings = [lambda n: {"thinking_budget": n}, lambda n: {"reasoning": {"max_tokens": n}},
-                     lambda n: {"thinking": {"type": "enabled", "budget_tokens": n}}]
+                     lambda n: {"thinking": {"type": "enabled", "budget_tokens": n}}, lambda n: {"extra_body": {"reasoning": {"max_tokens": n}}}]
         for question in (WORD, "What is 57 + 21?"):
             free = self.server.chat(question)
             used = free["usage"]["completion_tokens_details"]["reasoning_tokens"]
