@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <openssl/evp.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,6 +10,7 @@
 #include <cstring>
 #include <random>
 
+#include "base/digest.h"
 #include "base/error.h"
 #include "base/log.h"
 
@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr char kMagic[8] = {'L', 'I', 'L', 'Y', 'S', 'N', 'P', '1'};
-constexpr std::size_t kDigest = 32;
+constexpr std::size_t kDigest = 64;  // hexadecimal
 constexpr std::size_t kNameBytes = 19;  // of a block's name: "kv-" and hexadecimal digits
 
 struct Head {
@@ -27,22 +27,7 @@ struct Head {
   std::int64_t ids, blocks, recurrent, conv, logits;
 };
 
-class Sha256 {
- public:
-  Sha256() : context_(EVP_MD_CTX_new()) { EVP_DigestInit_ex(context_, EVP_sha256(), nullptr); }
-  ~Sha256() { EVP_MD_CTX_free(context_); }
-  Sha256(const Sha256&) = delete;
-  Sha256& operator=(const Sha256&) = delete;
-  void update(std::span<const std::byte> bytes) { EVP_DigestUpdate(context_, bytes.data(), bytes.size()); }
-  std::string finish() {
-    std::string out(kDigest, '\0');
-    EVP_DigestFinal_ex(context_, reinterpret_cast<unsigned char*>(out.data()), nullptr);
-    return out;
-  }
-
- private:
-  EVP_MD_CTX* context_;
-};
+std::string_view text_of(std::span<const std::byte> bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
 
 template <class T>
 std::span<const std::byte> bytes_of(const std::vector<T>& v) {
@@ -73,7 +58,7 @@ class Reader {
       if (n <= 0) return false;
       done += std::size_t(n);
     }
-    hash_.update(out);
+    hash_.update(text_of(out));
     return true;
   }
   template <class T>
@@ -90,14 +75,14 @@ class Reader {
  private:
   int file_;
   std::int64_t size_ = -1;
-  Sha256 hash_;
+  Digest hash_{Digest::Kind::sha256, 0};
 };
 
 }  // namespace
 
 std::string state_key(const std::vector<fs::path>& files, const StateLayout& layout, bool exact) {
-  Sha256 hash;
-  const auto add = [&](const std::string& text) { hash.update(std::as_bytes(std::span(text))); };
+  Digest hash(Digest::Kind::sha256, 0);
+  const auto add = [&](const std::string& text) { hash.update(text); };
   add(fmt::format("{} {} {} {} {} {} {} {}\n", std::string(kMagic, 8), int(layout.kv_type), layout.kv_block_bytes, layout.recurrent_floats, layout.conv_floats,
                   layout.gdn_layers, layout.attention_layers, exact));
   constexpr std::int64_t kSamples = 64, kSampleBytes = 4096;
@@ -109,13 +94,11 @@ std::string state_key(const std::vector<fs::path>& files, const StateLayout& lay
     std::vector<std::byte> sample(kSampleBytes);
     for (std::int64_t i = 0; i < kSamples; ++i) {
       const ssize_t n = pread(file, sample.data(), sample.size(), s.st_size / kSamples * i);
-      if (n > 0) hash.update(std::span(sample).first(std::size_t(n)));
+      if (n > 0) hash.update(text_of(std::span(sample).first(std::size_t(n))));
     }
     close(file);
   }
-  std::string hex;
-  for (const char c : hash.finish().substr(0, 16)) hex += fmt::format("{:02x}", static_cast<unsigned char>(c));
-  return hex;
+  return hash.finish().substr(0, 32);
 }
 
 CacheStore::CacheStore(const fs::path& dir, const std::string& key, const StateLayout& layout, std::int64_t vocab, std::int64_t limit)
@@ -229,7 +212,7 @@ void CacheStore::write(const std::string& name, const std::vector<std::span<cons
   const fs::path path = dir_ / name, temporary = dir_ / ("tmp-" + name);
   const int file = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   if (file < 0) throw Error(ErrorCode::io, fmt::format("{}: {}", temporary.string(), std::strerror(errno)));
-  Sha256 hash;
+  Digest hash(Digest::Kind::sha256, 0);
   bool good = true;
   const auto put = [&](std::span<const std::byte> bytes) {
     for (std::size_t done = 0; good && done < bytes.size();) {
@@ -239,7 +222,7 @@ void CacheStore::write(const std::string& name, const std::vector<std::span<cons
     }
   };
   for (const auto& part : parts) {
-    hash.update(part);
+    hash.update(text_of(part));
     put(part);
   }
   const std::string digest = hash.finish();

@@ -15,8 +15,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/digest.h"
 #include "base/error.h"
-#include "hub/digest.h"
 
 namespace lily::hub {
 namespace {

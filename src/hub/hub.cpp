@@ -12,8 +12,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/digest.h"
 #include "base/error.h"
-#include "hub/digest.h"
 #include "hub/download.h"
 #include "hub/listing.h"
 

@@ -1,8 +1,6 @@
 #include "server/turns.h"
 
-#include <openssl/evp.h>
-
-#include "base/error.h"
+#include "base/digest.h"
 #include "text/chat_template.h"
 #include "text/utf8.h"
 
@@ -10,12 +8,9 @@ namespace lily::server {
 namespace {
 
 std::string sha256(const std::string& bytes) {
-  std::string out(EVP_MAX_MD_SIZE, '\0');
-  unsigned size = 0;
-  if (!EVP_Digest(bytes.data(), bytes.size(), reinterpret_cast<unsigned char*>(out.data()), &size, EVP_sha256(), nullptr))
-    throw Error(ErrorCode::internal, "SHA-256 is not available");
-  out.resize(size);
-  return out;
+  Digest digest(Digest::Kind::sha256, bytes.size());
+  digest.update(bytes);
+  return digest.finish();
 }
 
 /// Appends a text so that no two lists of texts look alike.

@@ -104,7 +104,7 @@ TEST_F(Store, WhatWasCutOrChangedIsAMissAndGoes) {
       if (kind % 3 == 1) fs::resize_file(f, 0);
       if (kind % 3 == 2) {
         std::fstream file(f, std::ios::in | std::ios::out | std::ios::binary);
-        const auto at = std::streamoff(size) - 40;  // logits, or the end of a block
+        const auto at = std::streamoff(size) - 80;  // logits, or the end of a block
         file.seekg(at);
         const int old = file.get();
         file.seekp(at);

@@ -90,7 +90,7 @@ class Tools(Case):
                 e = self.server.stream_chat(PARIS, tools=[WEATHER], enable_thinking=False, max_tokens=cut)
                 self.assertEqual(e.finish_reason, one["finish_reason"])
                 for c in e.calls:  # a stream has begun to send it
-                    self.assertTrue(json.dumps({"city": "Paris"}).startswith(c["function"]["arguments"]))
+                    self.assertTrue(json.dumps({"city": "Paris"}).startswith(c["function"]["arguments"]), c)
 
     def test_arguments_are_typed_by_the_schema(self):
         def minutes(schema, **more):
