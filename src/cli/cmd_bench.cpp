@@ -13,7 +13,6 @@
 #include "cli/command.h"
 #include "cli/load.h"
 #include "cli/output.h"
-#include "model/synthetic.h"
 
 namespace lily::cli {
 namespace {

@@ -5,12 +5,12 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/output_file.h"
 #include "cli/command.h"
 #include "cli/conversation.h"
 #include "cli/line_reader.h"
 #include "cli/load.h"
 #include "cli/output.h"
-#include "model/synthetic.h"
 #include "text/json_text.h"
 
 namespace lily::cli {

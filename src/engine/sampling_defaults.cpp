@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/input_file.h"
 #include "base/json_fault.h"
-#include "checkpoint/checkpoint.h"
 
 namespace lily {
 namespace {
@@ -66,7 +66,7 @@ SamplerOptions SamplingFields::options() const {
 SamplingFields read_generation_config(const std::filesystem::path& dir) {
   const std::filesystem::path path = dir / "generation_config.json";
   SamplingFields f;
-  if (!std::filesystem::exists(path)) return f;
+  if (!is_there(path)) return f;
   const json config = read_json(path);
   take(config, "temperature", path, f.temperature);
   take(config, "top_p", path, f.top_p);

@@ -341,6 +341,8 @@ class Binder {
 
   void report() {
     LoadReport& r = report_;
+    r.files.push_back(checkpoint_.config_path());
+    for (const auto& file : checkpoint_.files()) r.files.push_back(file->path());
     r.file_bytes = std::int64_t(checkpoint_.file_bytes());
     r.weight_bytes = weights_.bytes();
     const std::size_t files = checkpoint_.files().size();
