@@ -116,7 +116,7 @@ void write_shard(const fs::path& dir, const Shard& shard, const SynthOptions& op
   file.write_at(0, shard.header.data(), shard.header.size());
   const std::vector<Chunk> chunks = cut_into_chunks(shard);
   std::atomic<std::size_t> next{0};
-  run_on_threads(std::max(1, options.threads), [&] {
+  run_on_threads(std::min(options.threads, int(chunks.size())), [&] {
     try {
       std::vector<std::byte> buffer;
       for (std::size_t i; (i = next++) < chunks.size();) {
