@@ -1,5 +1,5 @@
-// JSON from files: parsed to a bounded depth (what walks a document later may recurse), and where it is no JSON, why, in
-// words of our own: the libraries' messages name their own insides.
+// JSON from files: parsed to a bounded depth (what walks a document later may recurse), and where it is no JSON, why,
+// in words of our own: the libraries' messages name their own insides.
 #pragma once
 
 #include <cstddef>

@@ -58,7 +58,8 @@ MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
   }
   if (!S_ISREG(info.st_mode)) {
     ::close(fd);
-    throw Error(ErrorCode::io, fmt::format("{}: expected a regular file, found {}", path.string(), kind_of(info.st_mode)));
+    throw Error(ErrorCode::io,
+                fmt::format("{}: expected a regular file, found {}", path.string(), kind_of(info.st_mode)));
   }
   size_ = std::uint64_t(info.st_size);
   void* mapped = size_ ? ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, fd, 0) : nullptr;

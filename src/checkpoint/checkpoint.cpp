@@ -175,7 +175,8 @@ std::string Checkpoint::absence_hint(const std::string& suffix) const {
       const std::string shard = fmt::format("{}{:0{}}{}", name.substr(0, dash + 1), i, width, name.substr(of));
       if (!std::filesystem::exists(dir_ / shard))
         return fmt::format(
-            "shard {} is missing ({} of {} shards, {} bytes, are there; an interrupted download or synth? run it again)",
+            "shard {} is missing ({} of {} shards, {} bytes, are there; an interrupted download or synth? run it "
+            "again)",
             shard, files_.size(), total, file_bytes());
     }
     break;

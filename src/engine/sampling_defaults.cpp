@@ -55,8 +55,8 @@ class GenerationConfig {
     std::string names;
     for (const auto& [key, neutral] : idle_fields()) {
       const json* value = find(key);
-      const bool says_nothing = !value || *value == json(neutral) || *value == json(false) ||
-                                (value->is_structured() && value->empty());
+      const bool says_nothing =
+          !value || *value == json(neutral) || *value == json(false) || (value->is_structured() && value->empty());
       if (!says_nothing) names += (names.empty() ? "" : ", ") + std::string(key);
     }
     if (!names.empty())

@@ -1,5 +1,5 @@
-// A look at every value of a model. Loading looks at the small tensors alone: a NaN in an expert that no token of a prompt
-// meets would not show until one does.
+// A look at every value of a model. Loading looks at the small tensors alone: a NaN in an expert that no token of a
+// prompt meets would not show until one does.
 #pragma once
 
 #include <string>

@@ -18,8 +18,7 @@ namespace fs = std::filesystem;
 
 bool holds_model(const fs::path& dir) {
   std::error_code ignored;
-  return fs::is_directory(dir, ignored) &&
-         (is_there(dir / "config.json") || is_there(dir / "tokenizer.json"));
+  return fs::is_directory(dir, ignored) && (is_there(dir / "config.json") || is_there(dir / "tokenizer.json"));
 }
 
 fs::path program_dir() {

@@ -1,9 +1,9 @@
 #include "model/load.h"
 
-#include <cmath>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <set>

@@ -52,7 +52,7 @@ struct SynthOptions {
   bool progress = true;
   int threads = 2;
   std::uint64_t shard_bytes = 1u << 30;  // a shard is closed when the next tensor would make it larger
-  std::function<bool()> stopped;           // asked between pieces, from any thread; true ends it with Error(cancelled)
+  std::function<bool()> stopped;         // asked between pieces, from any thread; true ends it with Error(cancelled)
 };
 struct SynthResult {
   std::uint64_t bytes = 0;         // of all shards

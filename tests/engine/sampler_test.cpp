@@ -337,8 +337,9 @@ TEST(SamplingDefaults, FieldsWithoutEffectAreListedUnlessTheySayNothing) {
   const std::string said = warned(R"("num_beams": 4, "typical_p": 0.9, "stop_strings": ["x"], "suppress_tokens": [1],
                                      "no_repeat_ngram_size": 3, "forced_eos_token_id": 7, "top_k": 20)");
   EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
-  EXPECT_NE(said.find("forced_eos_token_id, no_repeat_ngram_size, num_beams, stop_strings, suppress_tokens, typical_p\n"),
-            said.npos)
+  EXPECT_NE(
+      said.find("forced_eos_token_id, no_repeat_ngram_size, num_beams, stop_strings, suppress_tokens, typical_p\n"),
+      said.npos)
       << said;
 }
 

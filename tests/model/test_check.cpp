@@ -1,4 +1,5 @@
-// check_finite: one value that is not finite, wherever it lies, is found and named; loading alone sees it in small tensors.
+// check_finite: one value that is not finite, wherever it lies, is found and named; loading alone sees it in small
+// tensors.
 #include <gtest/gtest.h>
 
 #include "model/check.h"

@@ -313,7 +313,8 @@ TEST_F(QuantizeModel, AnEmptyDirectoryIsFilledHoweverItIsNamed) {
 
 TEST_F(QuantizeModel, WeightsThatNoScaleHoldsAreNamed) {
   TestModel model = raw_model(raw_config());
-  const std::uint16_t huge[] = {0x7f7f, 0xff7f};  // the largest finite bfloat16 and its negative: their difference is inf
+  const std::uint16_t huge[] = {0x7f7f,
+                                0xff7f};  // the largest finite bfloat16 and its negative: their difference is inf
   std::memcpy(tensor_of(model, "model.language_model.layers.1.mlp.experts.down_proj").bytes.data() + 2 * (128 + 64),
               huge, 4);
   fs::create_directory(dir / "huge");
