@@ -150,6 +150,24 @@ class Walk {
   bool bad_string_ = false;
 };
 
+/// The parser itself does not recurse.
+template <class Json>
+Json parse(std::string_view text, const std::string& file, ErrorCode code) {
+  using Event = typename Json::parse_event_t;
+  const auto bounded = [&](int depth, Event event, const Json&) {
+    if ((event == Event::object_start || event == Event::array_start) && std::size_t(depth) >= kMaxJsonDepth)
+      throw Error(code, file + ": JSON nested deeper than " + std::to_string(kMaxJsonDepth));
+    return true;
+  };
+  try {
+    return Json::parse(text, bounded);
+  } catch (const typename Json::parse_error& e) {
+    throw Error(code, file + ": " + json_fault(text, e.byte));
+  } catch (const typename Json::out_of_range&) {
+    throw Error(code, file + ": a number in it is beyond the largest double");
+  }
+}
+
 }  // namespace
 
 std::string json_fault(std::string_view text, std::size_t reported) {
@@ -163,12 +181,18 @@ std::string json_fault(std::string_view text, std::size_t reported) {
 }
 
 nlohmann::json parse_json_file(std::string_view text, const std::string& file, ErrorCode code) {
+  return parse<nlohmann::json>(text, file, code);
+}
+
+nlohmann::ordered_json parse_ordered_json_file(std::string_view text, const std::string& file, ErrorCode code) {
+  return parse<nlohmann::ordered_json>(text, file, code);
+}
+
+nlohmann::json parse_json_or_null(std::string_view text) {
   try {
-    return nlohmann::json::parse(text);
-  } catch (const nlohmann::json::parse_error& e) {
-    throw Error(code, file + ": " + json_fault(text, e.byte));
-  } catch (const nlohmann::json::out_of_range&) {
-    throw Error(code, file + ": a number in it is beyond the largest double");
+    return parse_json_file(text, "");
+  } catch (const Error&) {
+    return nullptr;
   }
 }
 

@@ -12,6 +12,7 @@
 #include <system_error>
 
 #include "base/error.h"
+#include "base/input_file.h"
 
 namespace lily {
 namespace {
@@ -23,6 +24,10 @@ std::string system_words(int error) {
 [[noreturn]] void fail(const std::filesystem::path& path, const char* what, int error) {
   const ErrorCode code = error == ENOENT || error == ENOTDIR ? ErrorCode::not_found : ErrorCode::io;
   throw Error(code, fmt::format("{}: {}: {}", path.string(), what, system_words(error)));
+}
+
+const char* kind_of(mode_t mode) {
+  return S_ISDIR(mode) ? "a directory" : S_ISFIFO(mode) ? "a pipe" : S_ISSOCK(mode) ? "a socket" : "a device";
 }
 
 struct Pages {
@@ -42,7 +47,8 @@ Pages whole_pages(const MappedFile& file, std::uint64_t offset, std::uint64_t by
 }  // namespace
 
 MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (!is_there(path)) fail(path, "cannot open", ENOENT);
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe does not wait for its writer
   if (fd < 0) fail(path, "cannot open", errno);
   struct stat info {};
   if (::fstat(fd, &info) != 0) {
@@ -52,7 +58,8 @@ MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
   }
   if (!S_ISREG(info.st_mode)) {
     ::close(fd);
-    throw Error(ErrorCode::io, fmt::format("{}: expected a regular file", path.string()));
+    throw Error(ErrorCode::io,
+                fmt::format("{}: expected a regular file, found {}", path.string(), kind_of(info.st_mode)));
   }
   size_ = std::uint64_t(info.st_size);
   void* mapped = size_ ? ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, fd, 0) : nullptr;

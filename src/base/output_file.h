@@ -1,7 +1,10 @@
 // Files that are written beside their place and renamed into it.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
+#include <string_view>
 
 namespace lily {
 
@@ -12,5 +15,33 @@ std::filesystem::path follow_links(const std::filesystem::path& path);
 /// Where a result named `path` is to be written: links followed. Error(io) when something lies there that is not a
 /// regular file: renaming over it would replace a device or a pipe.
 std::filesystem::path output_path(const std::filesystem::path& path);
+
+/// The name beside `path` under which this process writes what is to become it: `path`.PID.part.
+std::filesystem::path unfinished_name(const std::filesystem::path& path);
+
+/// A file that appears under its name only when finish() succeeds; until then it has its unfinished_name(), which is
+/// made by this object and removed by it. What a process that is gone left of the same file is removed at the start.
+/// Every Error(io) names `path` and not the unfinished name.
+class OutputFile {
+ public:
+  explicit OutputFile(const std::filesystem::path& path);
+  ~OutputFile();  // without finish(): the unfinished file is removed
+  OutputFile(const OutputFile&) = delete;
+  OutputFile& operator=(const OutputFile&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+  /// From any thread.
+  void write_at(std::uint64_t offset, const void* data, std::size_t bytes);
+  void finish();  // flushes, then renames into place
+
+ private:
+  [[noreturn]] void fail(int error) const;
+
+  std::filesystem::path path_, unfinished_;
+  int file_ = -1;
+};
+
+/// Writes a small file at once.
+void write_text_file(const std::filesystem::path& path, std::string_view text);
 
 }  // namespace lily

@@ -34,14 +34,6 @@ bool plain_name(const std::string& name) {
 
 }  // namespace
 
-std::string read_text_file(const std::filesystem::path& path, std::uint64_t limit) {
-  const MappedFile file(path);
-  if (file.size() > limit)
-    throw Error(ErrorCode::io,
-                fmt::format("{}: {} bytes, more than the {} expected of it", path.string(), file.size(), limit));
-  return std::string(reinterpret_cast<const char*>(file.data()), file.size());
-}
-
 Checkpoint::Checkpoint(const std::filesystem::path& dir) : dir_(dir) {
   if (!std::filesystem::is_directory(dir))
     throw Error(ErrorCode::not_found, fmt::format("{}: expected a checkpoint directory", dir.string()));
@@ -53,7 +45,7 @@ Checkpoint::Checkpoint(const std::filesystem::path& dir) : dir_(dir) {
 
 void Checkpoint::read_index() {
   const auto path = dir_ / kIndexName;
-  if (!std::filesystem::exists(path)) return;
+  if (!is_there(path)) return;
   // A hint that cannot be read is worth a warning, not a refusal.
   const std::string text = read_text_file(path);
   nlohmann::json json;
@@ -93,7 +85,8 @@ void Checkpoint::open_shards() {
     for (const auto& [tensor, shard] : index_) expected.insert(shard);
     throw Error(ErrorCode::not_found,
                 fmt::format("{}: no *.safetensors file in the directory{}", dir_.string(),
-                            expected.empty() ? "" : fmt::format(" ({} names {})", kIndexName, first_few(expected))));
+                            expected.empty() ? "" : fmt::format(" ({} names {})", kIndexName, first_few(expected))) +
+                    " (an interrupted download or synth? run it again)");
   }
   for (const auto& path : chosen) {
     files_.push_back(std::make_unique<SafetensorsFile>(path));
@@ -164,7 +157,7 @@ std::string Checkpoint::absence_hint(const std::string& suffix) const {
         index_total_bytes_ > present
             ? fmt::format("{} of {} bytes of the model are not there", index_total_bytes_ - present, index_total_bytes_)
             : fmt::format("its size is not known, {} bytes are there", present);
-    return fmt::format("shard {} is missing; {}{} (an interrupted download? fetch it again)", shard, bytes,
+    return fmt::format("shard {} is missing; {}{} (an interrupted download or synth? run it again)", shard, bytes,
                        missing.size() > 1 ? fmt::format("; missing shards: {}", first_few(missing)) : "");
   }
   // No index: the shards' own numbering tells when one is gone (model-00002-of-00004.safetensors).
@@ -182,7 +175,8 @@ std::string Checkpoint::absence_hint(const std::string& suffix) const {
       const std::string shard = fmt::format("{}{:0{}}{}", name.substr(0, dash + 1), i, width, name.substr(of));
       if (!std::filesystem::exists(dir_ / shard))
         return fmt::format(
-            "shard {} is missing ({} of {} shards, {} bytes, are there; an interrupted download? fetch it again)",
+            "shard {} is missing ({} of {} shards, {} bytes, are there; an interrupted download or synth? run it "
+            "again)",
             shard, files_.size(), total, file_bytes());
     }
     break;

@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/input_file.h"
 #include "checkpoint/safetensors.h"
 
 namespace lily {
@@ -57,8 +58,5 @@ class Checkpoint {
   std::uint64_t index_total_bytes_ = 0;
   std::vector<std::string> warnings_;
 };
-
-/// Reads a small text file (config.json, an index, tokenizer files). Error(io) beyond `limit` bytes.
-std::string read_text_file(const std::filesystem::path& path, std::uint64_t limit = 64u << 20);
 
 }  // namespace lily

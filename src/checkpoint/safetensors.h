@@ -6,7 +6,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -18,6 +17,7 @@
 
 #include "base/dtype.h"
 #include "base/mapped_file.h"
+#include "base/output_file.h"
 
 namespace lily {
 
@@ -77,9 +77,6 @@ class SafetensorsWriter {
   /// `expected` order is the order of the bytes to come.
   SafetensorsWriter(const std::filesystem::path& path, std::vector<Entry> entries,
                     const std::map<std::string, std::string>& metadata = {});
-  ~SafetensorsWriter();  // without finish(): the unfinished file is removed
-  SafetensorsWriter(const SafetensorsWriter&) = delete;
-  SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
   void write(const void* data, std::size_t bytes);
   void finish();  // Error(internal) when bytes are missing; flushes, then renames into place
 
@@ -89,9 +86,8 @@ class SafetensorsWriter {
   static std::uint64_t data_bytes(const Entry& entry);
 
  private:
-  std::filesystem::path path_, temporary_;
-  std::FILE* out_ = nullptr;
-  std::uint64_t left_ = 0;
+  OutputFile file_;
+  std::uint64_t written_ = 0, left_ = 0;
 };
 
 }  // namespace lily

@@ -7,13 +7,12 @@
 #include "base/output_file.h"
 #include "base/progress.h"
 #include "bench/bench.h"
-#include "bench/peer.h"
 #include "bench/machine.h"
+#include "bench/peer.h"
 #include "bench/plot.h"
 #include "cli/command.h"
 #include "cli/load.h"
 #include "cli/output.h"
-#include "model/synthetic.h"
 
 namespace lily::cli {
 namespace {

@@ -5,12 +5,12 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/output_file.h"
 #include "cli/command.h"
 #include "cli/conversation.h"
 #include "cli/line_reader.h"
 #include "cli/load.h"
 #include "cli/output.h"
-#include "model/synthetic.h"
 #include "text/json_text.h"
 
 namespace lily::cli {
@@ -55,7 +55,7 @@ class Chat {
       note("/help lists the commands");
       interrupt_.emplace();
     }
-    while (const auto line = lines_.read("> ")) {
+    while (const auto line = next_line()) {
       if (line->empty()) continue;
       if ((*line)[0] == '/' && !line->starts_with("//")) {
         if (!obey(*line)) return;
@@ -67,6 +67,17 @@ class Chat {
 
  private:
   void note(const std::string& text) const { log_info(text); }
+
+  std::optional<std::string> next_line() {
+    while (true) {
+      try {
+        return lines_.read("> ");
+      } catch (const Error& e) {
+        if (e.code() != ErrorCode::invalid_argument) throw;
+        note(e.what());
+      }
+    }
+  }
 
   void set_tools(const Json& tools) {
     tools_ = tools;
@@ -97,7 +108,7 @@ class Chat {
       } else if (command == "/load") {
         load_conversation(file);
       } else {
-        note(fmt::format("unknown command {}: /help lists them", command));
+        note(fmt::format("unknown command {}: /help lists them", shortened(command, 40)));
       }
     } catch (const Error& e) {
       note(e.what());

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/progress.h"
 #include "cli/command.h"
 #include "cli/load.h"
@@ -36,7 +37,15 @@ class Reference {
     logits_ = reinterpret_cast<const float*>(file_.data(logits));
     check_ids(path, ids);
   }
-  const float* row(std::int64_t i) const { return logits_ + i * vocab_; }
+  const float* row(std::int64_t i) const {
+    const float* row = logits_ + i * vocab_;
+    for (int t = 0; t < vocab_; ++t)
+      if (!std::isfinite(row[t]))
+        throw Error(ErrorCode::invalid_argument,
+                    fmt::format("--reference {}: logits: expected finite numbers, found {} at position {}, token {}",
+                                file_.path().string(), row[t], i, t));
+    return row;
+  }
 
  private:
   void check_ids(const std::string& path, std::span<const std::int32_t> ids) const {
@@ -101,6 +110,13 @@ nlohmann::ordered_json result_json(const Sums& s, std::size_t tokens, int contex
     j["top1_agreement"] = double(s.same_top) / double(s.predicted);
   }
   return j;
+}
+
+/// A sum that no double holds shows as inf, in JSON as null.
+void warn_of_overflow(const nlohmann::ordered_json& result) {
+  for (const auto& [key, value] : result.items())
+    if (value.is_number_float() && !std::isfinite(value.get<double>()))
+      log_warning(fmt::format("{} is beyond the largest number: inf (in JSON null)", key));
 }
 
 std::string result_text(const nlohmann::ordered_json& j) {
@@ -171,6 +187,7 @@ void cmd_eval(const Settings& s) {
   }
   progress.finish();
   const auto result = result_json(sums, ids.size(), context, reference.has_value());
+  warn_of_overflow(result);
   put(s.json ? result.dump(1) + "\n" : result_text(result));
 }
 

@@ -1,5 +1,8 @@
 #include <fmt/format.h>
 
+#include <filesystem>
+#include <system_error>
+
 #include "base/error.h"
 #include "base/progress.h"
 #include "cli/command.h"
@@ -19,6 +22,18 @@ std::vector<SafetensorsWriter::Entry> entries(std::int64_t n, const ModelShape& 
   return list;
 }
 
+/// Writing over what is being read, which is gone then, is never meant.
+void refuse_inputs(const Settings& s, const LoadReport& report) {
+  std::vector<std::filesystem::path> inputs = report.files;
+  if (s.ids_file != "-") inputs.emplace_back(s.ids_file);
+  std::error_code ignored;  // of a file that is not there yet
+  for (const auto& input : inputs) {
+    if (std::filesystem::equivalent(s.out_file, input, ignored))
+      throw Error(ErrorCode::invalid_argument, fmt::format("--out {}: is the file {} that is read; choose another name",
+                                                           s.out_file, input.string()));
+  }
+}
+
 }  // namespace
 
 void cmd_logits(const Settings& s) {
@@ -26,6 +41,7 @@ void cmd_logits(const Settings& s) {
   const auto ids = parse_ids(read_file("--ids", s.ids_file), from);
   if (ids.empty()) throw Error(ErrorCode::invalid_argument, from + ": the list is empty");
   const Ready ready = load(s);
+  refuse_inputs(s, ready.model->report);
   const ModelShape& shape = ready.engine->shape();
   const auto n = std::int64_t(ids.size());
   about(from, [&] { ready.engine->check_ids(ids); });

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <csignal>
 #include <cstdlib>
 #include <memory>
 
@@ -66,9 +65,6 @@ void cmd_pull(const Settings& s) {
   options.progress = [&bar](const hub::PullProgress& at) { bar.show(at); };
   const Interrupt interrupt;
   options.stopped = [&interrupt] { return interrupt.wanted(); };
-#ifdef SIGXFSZ
-  std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is an error to explain, not the end
-#endif
   hub::PullReport report;
   try {
     report = hub::pull(s.repo, options);

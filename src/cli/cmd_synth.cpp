@@ -1,8 +1,10 @@
 #include <fmt/format.h>
 
+#include "base/error.h"
 #include "base/log.h"
 #include "base/progress.h"
 #include "cli/command.h"
+#include "cli/interrupt.h"
 #include "cli/output.h"
 #include "model/synthetic.h"
 
@@ -14,8 +16,17 @@ void cmd_synth(const Settings& s) {
   const std::string config = s.preset.empty() ? read_file("--config", s.config_file) : preset_config(s.preset);
   SynthOptions options;
   if (s.threads > 0) options.threads = s.threads;
-  const SynthResult made =
-      write_synthetic(s.out, config, s.preset.empty() ? "--config " + s.config_file : "--preset " + s.preset, options);
+  const Interrupt interrupt;
+  options.stopped = [&interrupt] { return interrupt.wanted(); };
+  SynthResult made;
+  try {
+    made = write_synthetic(s.out, config, s.preset.empty() ? "--config " + s.config_file : "--preset " + s.preset,
+                           options);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::cancelled) throw;
+    log_info("stopped. The shards that are complete are kept: run the same command again to go on");
+    die_of_interrupt();
+  }
   for (const std::string& note : made.notes) log_info(note);
   put(fmt::format(
       "{}: {} of tensors{}\n", s.out, human_bytes(double(made.bytes)),

@@ -36,7 +36,8 @@ void Conversation::add_tool_result(const ToolCall& call, const std::string& resu
 Conversation::Json Conversation::body() const {
   Json body = {{"messages", messages_}};
   if (!tools_.is_null()) body["tools"] = tools_;
-  if (!thinking_) body["chat_template_kwargs"] = {{"enable_thinking", false}};
+  if (!thinking_) body["chat_template_kwargs"]["enable_thinking"] = false;
+  if (preserve_thinking_) body["chat_template_kwargs"]["preserve_thinking"] = *preserve_thinking_;
   return body;
 }
 
@@ -44,7 +45,11 @@ std::vector<std::string> Conversation::replace_by(const Json& body) {
   const ChatInput input = parse_chat(body);  // for its errors
   messages_ = body["messages"];
   if (body.contains("tools")) tools_ = body["tools"];
-  return input.idle();
+  if (input.enable_thinking) thinking_ = *input.enable_thinking;
+  if (input.preserve_thinking) preserve_thinking_ = input.preserve_thinking;
+  std::vector<std::string> idle = input.idle();
+  if (!input.add_generation_prompt) idle.emplace_back("add_generation_prompt");
+  return idle;
 }
 
 }  // namespace lily::cli

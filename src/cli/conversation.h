@@ -27,14 +27,15 @@ class Conversation {
 
   /// What `lily template --messages` would take.
   Json body() const;
-  /// As written by body(). Error that names the field at fault; the conversation is then as before. Returns the fields
-  /// that have no effect.
+  /// As written by body(), switches of thinking included: where the body has none, the present ones stay. Error that
+  /// names the field at fault; the conversation is then as before. Returns the fields that have no effect.
   std::vector<std::string> replace_by(const Json& body);
 
  private:
   std::optional<std::string> system_;
   Json tools_;
   bool thinking_;
+  std::optional<bool> preserve_thinking_;
   Json messages_ = Json::array();
 };
 

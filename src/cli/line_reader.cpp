@@ -9,14 +9,15 @@
 #include <clocale>
 #include <cstdio>
 #include <cstring>
-#include <utility>
 
 #include "base/error.h"
 #include "cli/output.h"
+#include "cli/terminal_guard.h"
 
 namespace lily::cli {
 
 struct LineReader::Editor {
+  TerminalGuard guard;  // before the editor changes the terminal
   EditLine* edit = nullptr;
   History* history = nullptr;
   HistEvent event{};
@@ -94,17 +95,24 @@ std::optional<std::string> LineReader::read(const std::string& prompt) {
 }
 
 std::optional<std::string> LineReader::read_plain() {
+  constexpr std::size_t kMostBytes = std::size_t(8) << 20;
+  std::size_t searched = 0;
+  bool refused = false;
   while (true) {
-    if (const std::size_t end = buffer_.find('\n'); end != buffer_.npos) {
+    const std::size_t end = buffer_.find('\n', searched);
+    if (end != buffer_.npos || ended_) {
       std::string line = buffer_.substr(0, end);
-      buffer_.erase(0, end + 1);
+      buffer_.erase(0, end == buffer_.npos ? end : end + 1);
+      if (refused)
+        throw Error(ErrorCode::invalid_argument,
+                    fmt::format("a line of more than {} MiB is not read", kMostBytes >> 20));
+      if (end == buffer_.npos && line.empty()) return std::nullopt;
       if (!line.empty() && line.back() == '\r') line.pop_back();
       return line;
     }
-    if (ended_) {
-      if (buffer_.empty()) return std::nullopt;
-      return std::exchange(buffer_, "");
-    }
+    refused = refused || buffer_.size() > kMostBytes;
+    if (refused) buffer_.clear();  // what follows, to the end of the line, goes the same way
+    searched = buffer_.size();
     char bytes[4096];
     const ssize_t n = ::read(STDIN_FILENO, bytes, sizeof bytes);
     if (n > 0) buffer_.append(bytes, std::size_t(n));

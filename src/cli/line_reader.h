@@ -15,7 +15,8 @@ class LineReader {
   LineReader& operator=(const LineReader&) = delete;
 
   /// The next line without its end; nothing at the end of the input. On a terminal `prompt` is shown (on standard
-  /// error) and Ctrl-C throws away what was typed and asks again.
+  /// error) and Ctrl-C throws away what was typed and asks again. Error(invalid_argument) for a line beyond all sense
+  /// (8 MiB), which is skipped.
   std::optional<std::string> read(const std::string& prompt);
   bool interactive() const { return editor_ != nullptr; }
 

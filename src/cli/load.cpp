@@ -43,6 +43,11 @@ Tokenizer load_tokenizer(const Ready& ready) {
                 fmt::format("{}: tokenizer.json has ids up to {}, and config.json a vocab_size of {}",
                             ready.dir.string(), tokenizer.vocab_size() - 1, ready.engine->shape().vocab));
   }
+  const int vocab = ready.engine->shape().vocab;
+  for (const std::int32_t id : tokenizer.end_tokens())
+    if (id >= vocab)
+      log_warning(fmt::format("{}: eos_token_id {} is ignored: the model's ids end at {}",
+                              (ready.dir / "generation_config.json").string(), id, vocab - 1));
   return tokenizer;
 }
 

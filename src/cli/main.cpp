@@ -1,7 +1,10 @@
 // lily: the program. Finds the command, parses its words, runs it, and turns every failure into one line and an exit
 // status.
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <exception>
 #include <new>
@@ -58,11 +61,23 @@ int guarded(const std::vector<std::string>& words) {
   }
 }
 
+/// A standard descriptor that the caller closed would be given to the next file that is opened: messages would go into
+/// a result. In its place comes one that is no good either: reading and writing fail, but messages vanish.
+void fill_standard_descriptors() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (::fcntl(fd, F_GETFD) < 0 && errno == EBADF)
+      (void)::open("/dev/null", fd == STDOUT_FILENO ? O_RDONLY : O_WRONLY);  // the lowest free one: this
+}
+
 }  // namespace
 }  // namespace lily::cli
 
 int main(int argc, char** argv) {
   // A reader that goes away shows as EPIPE at the next write (cli/output.h) instead of killing the process.
   std::signal(SIGPIPE, SIG_IGN);
+#ifdef SIGXFSZ
+  std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is an error to explain, not the end
+#endif
+  lily::cli::fill_standard_descriptors();
   return lily::cli::guarded({argv + 1, argv + argc});
 }

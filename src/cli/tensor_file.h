@@ -3,9 +3,9 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <string>
 #include <vector>
 
+#include "base/output_file.h"
 #include "checkpoint/safetensors.h"
 
 namespace lily::cli {
@@ -15,20 +15,13 @@ class TensorFile {
  public:
   /// A symbolic link at `path` is followed, and stays.
   TensorFile(const std::filesystem::path& path, std::vector<SafetensorsWriter::Entry> entries);
-  ~TensorFile();  // without finish(): the unfinished file is removed
-  TensorFile(const TensorFile&) = delete;
-  TensorFile& operator=(const TensorFile&) = delete;
   /// `bytes` of tensor number `entry`, from `offset` on.
   void write(std::size_t entry, std::uint64_t offset, const void* data, std::size_t bytes);
-  void finish();
+  void finish() { file_.finish(); }
 
  private:
-  [[noreturn]] void fail(const char* doing) const;
-  void write_at(std::uint64_t offset, const void* data, std::size_t bytes);
-
-  std::filesystem::path path_, temporary_;
+  OutputFile file_;
   std::vector<std::uint64_t> offsets_;  // of each tensor in the file, and the end
-  int file_ = -1;
 };
 
 }  // namespace lily::cli

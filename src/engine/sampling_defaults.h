@@ -23,7 +23,8 @@ struct SamplingFields {
 };
 
 /// What `dir`/generation_config.json recommends; nothing when there is no such file. do_sample false means temperature
-/// 0. Error(corrupt) that names file and key for a value of another type.
+/// 0. Error(corrupt) that names file, key and value for one of another type or beyond the sampler's bounds. Warns of
+/// fields that would change answers and have no effect here.
 SamplingFields read_generation_config(const std::filesystem::path& dir);
 
 }  // namespace lily

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <thread>
@@ -17,6 +18,7 @@
 
 #include "base/digest.h"
 #include "base/error.h"
+#include "base/json_fault.h"
 
 namespace lily::hub {
 namespace {
@@ -116,7 +118,7 @@ struct Note {
 
 std::optional<Note> read_note(const fs::path& path) {
   std::ifstream in(path);
-  const json value = json::parse(in, nullptr, false);
+  const json value = parse_json_or_null(std::string(std::istreambuf_iterator<char>(in), {}));
   if (!value.is_object() || !value.contains("hash") || !value["hash"].is_string()) return std::nullopt;
   return Note{value["hash"], value.contains("etag") && value["etag"].is_string() ? value["etag"] : json("")};
 }

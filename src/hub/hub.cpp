@@ -10,10 +10,12 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "base/digest.h"
 #include "base/error.h"
+#include "base/json_fault.h"
 #include "hub/download.h"
 #include "hub/listing.h"
 
@@ -80,7 +82,7 @@ class Record {
  public:
   explicit Record(const fs::path& dir) : path_(dir / kRecord) {
     std::ifstream in(path_);
-    json read = json::parse(in, nullptr, false);
+    json read = parse_json_or_null(std::string(std::istreambuf_iterator<char>(in), {}));
     if (read.is_object() && read.contains("repo") && read["repo"].is_string() && read.contains("files") &&
         read["files"].is_object()) {
       value_ = std::move(read);

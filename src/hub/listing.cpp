@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/json_fault.h"
 
 namespace lily::hub {
 namespace {
@@ -20,8 +21,8 @@ bool is_hex(std::string_view text, std::size_t length) {
 }
 
 json parse(const HttpReply& reply) {
-  json value = json::parse(reply.body, nullptr, false);
-  if (value.is_discarded()) throw Error(ErrorCode::corrupt, reply.url + ": the hub's answer is not JSON");
+  json value = parse_json_or_null(reply.body);
+  if (value.is_null()) throw Error(ErrorCode::corrupt, reply.url + ": the hub's answer is not JSON");
   return value;
 }
 
@@ -188,7 +189,7 @@ bool is_side_file(std::string_view path) {
 }
 
 std::vector<std::string> shards_of_index(const std::string& text, const std::string& path) {
-  const json index = json::parse(text, nullptr, false);
+  const json index = parse_json_or_null(text);
   const auto map = index.is_object() ? index.find("weight_map") : index.end();
   if (!index.is_object() || map == index.end() || !map->is_object() || map->empty()) {
     throw Error(ErrorCode::corrupt, path + ": no weight_map that says which shard holds which tensor");

@@ -57,23 +57,25 @@ std::uint64_t bytes_to_read(const Matrix& m) {
 
 }  // namespace
 
+void check_finite(const Matrix& stack, const std::string& module, const std::string& dir) {
+  for (std::int64_t i = 0; i < stack.count; ++i)
+    for (const Part& part : parts_of(stack.at(i)))
+      for (std::int64_t row = 0; row < stack.rows; ++row)
+        if (const std::int64_t at = first_not_finite(part, row); at >= 0)
+          throw Error(
+              ErrorCode::corrupt,
+              fmt::format("{}: tensor {}{}: expected finite values, found an infinity or a NaN at {}row {}, "
+                          "column {}; fetch or convert the checkpoint again",
+                          dir, module, part.suffix, stack.count > 1 ? fmt::format("expert {}, ", i) : "", row, at));
+}
+
 void check_finite(const Weights& weights, const std::string& dir, bool progress) {
   std::uint64_t total = 0;
   for_each_matrix(weights, [&](const std::string&, const Matrix& m) { total += bytes_to_read(m); });
   Progress bar("check", total, progress);
   for_each_matrix(weights, [&](const std::string& module, const Matrix& stack) {
-    for (std::int64_t i = 0; i < stack.count; ++i) {
-      const Matrix m = stack.at(i);
-      for (const Part& part : parts_of(m))
-        for (std::int64_t row = 0; row < m.rows; ++row)
-          if (const std::int64_t at = first_not_finite(part, row); at >= 0)
-            throw Error(ErrorCode::corrupt,
-                        fmt::format("{}: tensor {}{}: expected finite values, found an infinity or a NaN at {}row {}, "
-                                    "column {}; fetch or convert the checkpoint again",
-                                    dir, module, part.suffix,
-                                    stack.count > 1 ? fmt::format("expert {}, ", i) : "", row, at));
-      bar.add(bytes_to_read(m));
-    }
+    check_finite(stack, module, dir);
+    bar.add(bytes_to_read(stack));
   });
   bar.finish();
 }

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/input_file.h"
 
 namespace lily {
 namespace {
@@ -17,8 +18,7 @@ namespace fs = std::filesystem;
 
 bool holds_model(const fs::path& dir) {
   std::error_code ignored;
-  return fs::is_directory(dir, ignored) &&
-         (fs::exists(dir / "config.json", ignored) || fs::exists(dir / "tokenizer.json", ignored));
+  return fs::is_directory(dir, ignored) && (is_there(dir / "config.json") || is_there(dir / "tokenizer.json"));
 }
 
 fs::path program_dir() {

@@ -1,9 +1,9 @@
 #include "model/load.h"
 
-#include <cmath>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <set>
@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/half.h"
+#include "model/check.h"
 #include "model/names.h"
 #include "model/tensor_table.h"
 
@@ -25,6 +26,12 @@ bool is_plain(std::optional<DType> type) {
 }
 
 constexpr const char* kPlainTypes = "BF16, F16 or F32";
+
+/// Matrices that steer all tokens, and whose scales and biases are 1 to 2 MB in the largest model: read at once, as the
+/// vectors are. Of the others only `lily inspect --check` reads all.
+bool is_small(Role role) {
+  return role == Role::in_proj_a || role == Role::in_proj_b || role == Role::router || role == Role::shared_expert_gate;
+}
 
 /// Binds the tensors of a checkpoint to the rows of the table.
 class Binder {
@@ -118,10 +125,13 @@ class Binder {
     const TensorId id{row.role, entry.layer};
     const std::string module = module_name(row, entry.layer);
     if (row.kind == Kind::stack && bind_raw_experts(entry, dims)) return;
-    if (row.kind == Kind::matrix || row.kind == Kind::stack)
-      weights_.set(id, bind_matrix(module, dims, row.kind == Kind::stack));
-    else
+    if (row.kind == Kind::matrix || row.kind == Kind::stack) {
+      const Matrix m = bind_matrix(module, dims, row.kind == Kind::stack);
+      if (is_small(row.role) && m.quantized()) check_finite(m, module, checkpoint_.dir().string());
+      weights_.set(id, m);
+    } else {
       weights_.set(id, bind_vector(tensor_name(row, entry.layer), row.kind, dims));
+    }
   }
 
   // ---- small vectors: widened and owned ----
@@ -341,6 +351,8 @@ class Binder {
 
   void report() {
     LoadReport& r = report_;
+    r.files.push_back(checkpoint_.config_path());
+    for (const auto& file : checkpoint_.files()) r.files.push_back(file->path());
     r.file_bytes = std::int64_t(checkpoint_.file_bytes());
     r.weight_bytes = weights_.bytes();
     const std::size_t files = checkpoint_.files().size();

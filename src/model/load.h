@@ -23,6 +23,7 @@ struct LoadOptions {
 struct LoadReport {
   std::vector<std::string> lines;     // files and bytes, skipped groups
   std::vector<std::string> warnings;  // things that are odd and were decided
+  std::vector<std::filesystem::path> files;  // config.json and the shards: mapped while the model lives
   bool raw = false;                   // the checkpoint keeps Hugging Face's layout: norms were stored as w - 1
   std::int64_t file_bytes = 0;        // of all shards
   std::int64_t weight_bytes = 0;      // of the tensors the engine uses

@@ -1,23 +1,25 @@
 #include "model/quantize.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
-#include <exception>
-#include <memory>
-#include <mutex>
+#include <limits>
 #include <nlohmann/json.hpp>
-#include <thread>
+#include <system_error>
 
 #include "base/error.h"
 #include "base/half.h"
+#include "base/input_file.h"
+#include "base/json_fault.h"
 #include "base/output_file.h"
+#include "base/parallel.h"
 #include "base/progress.h"
 #include "checkpoint/safetensors.h"
 #include "model/load.h"
-#include "model/synthetic.h"
 #include "model/tensor_table.h"
 
 namespace lily {
@@ -76,8 +78,9 @@ Job make_job(const fs::path& in, const TableEntry& entry, const LoadedModel& mod
                             "bf16, f16 or f32 checkpoint",
                             job.dir, job.module, m.bits));
   if (m.cols % options.group)
-    throw Error(ErrorCode::invalid_argument, fmt::format("--group {}: {}: tensor {} has {} columns, not a multiple of it",
-                                                         options.group, job.dir, job.module, m.cols));
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("--group {}: {}: tensor {} has {} columns, not a multiple of it", options.group, job.dir,
+                            job.module, m.cols));
   job.bits = is_gate(entry.row->role) ? 8 : options.bits;
   job.outputs.push_back({job.module + ".weight", DType::u32, with_columns(job, m.cols * job.bits / 32)});
   job.outputs.push_back({job.module + ".scales", DType::bf16, with_columns(job, m.cols / options.group)});
@@ -85,26 +88,18 @@ Job make_job(const fs::path& in, const TableEntry& entry, const LoadedModel& mod
   return job;
 }
 
-/// Runs fn(i) for i in [0, count) on some threads; the first exception is thrown on.
+/// Runs fn(i) for i in [0, count) on some threads.
 template <typename F>
 void parallel_rows(std::int64_t count, int threads, F fn) {
-  std::exception_ptr failure;
-  std::mutex mutex;
-  const auto work = [&](std::int64_t begin, std::int64_t end) {
+  std::atomic<std::int64_t> next{0};
+  run_on_threads(int(std::min<std::int64_t>(threads, count)), [&] {
     try {
-      for (std::int64_t i = begin; i < end; ++i) fn(i);
+      for (std::int64_t i; (i = next++) < count;) fn(i);
     } catch (...) {
-      const std::lock_guard lock(mutex);
-      if (!failure) failure = std::current_exception();
+      next = count;  // the others need not go on
+      throw;
     }
-  };
-  std::vector<std::thread> pool;
-  const std::int64_t part = (count + threads - 1) / threads;
-  for (std::int64_t begin = part; begin < count; begin += part)
-    pool.emplace_back(work, begin, std::min(count, begin + part));
-  work(0, std::min(count, part));
-  for (std::thread& thread : pool) thread.join();
-  if (failure) std::rethrow_exception(failure);
+  });
 }
 
 /// Rows of one tensor, as they are quantised.
@@ -125,6 +120,7 @@ class TensorQuantizer {
     std::vector<std::uint16_t> scales(std::size_t(rows * groups_)), biases(scales.size());
     std::vector<std::uint8_t> codes(std::size_t(block * row_codes_));
     for (std::int64_t begin = 0; begin < rows; begin += block) {
+      if (options_.stopped && options_.stopped()) throw Error(ErrorCode::cancelled, "stopped");
       const std::int64_t n = std::min(block, rows - begin);
       parallel_rows(n, options_.threads, [&](std::int64_t i) {
         const std::int64_t at = (begin + i) * groups_;
@@ -153,9 +149,15 @@ class TensorQuantizer {
       if (!std::isfinite(values[std::size_t(c)]))
         throw Error(ErrorCode::numerical, fmt::format("{}: tensor {}: row {}, column {} is {}: not a finite number",
                                                       job_.dir, job_.module, index, c, values[std::size_t(c)]));
-    for (std::int64_t g = 0; g < groups_; ++g)
+    for (std::int64_t g = 0; g < groups_; ++g) {
       quantize_group({values.data() + g * options_.group, std::size_t(options_.group)}, job_.bits,
                      loose.data() + g * options_.group, scales + g, biases + g);
+      if (!std::isfinite(bf16_to_float(scales[g])) || !std::isfinite(bf16_to_float(biases[g])))
+        throw Error(ErrorCode::numerical,
+                    fmt::format("{}: tensor {}: row {}, columns {} to {}: the weights are too large for a finite scale "
+                                "and bias (bfloat16)",
+                                job_.dir, job_.module, index, g * options_.group, (g + 1) * options_.group - 1));
+    }
     pack_codes(loose.data(), m_.cols, job_.bits, codes);
   }
 
@@ -178,8 +180,9 @@ void write_vector(const Job& job, SafetensorsWriter& writer) {
   writer.write(rounded.data(), n * 2);
 }
 
-std::string quantized_config(const std::string& text, const std::vector<Job>& jobs, const QuantizeOptions& options) {
-  auto config = nlohmann::ordered_json::parse(text);
+std::string quantized_config(const std::string& text, const std::string& file, const std::vector<Job>& jobs,
+                             const QuantizeOptions& options) {
+  auto config = parse_ordered_json_file(text, file);
   nlohmann::ordered_json block = {{"group_size", options.group}, {"bits", options.bits}, {"mode", "affine"}};
   for (const Job& job : jobs)
     if (job.bits && job.bits != options.bits) block[job.module] = {{"group_size", options.group}, {"bits", job.bits}};
@@ -230,14 +233,76 @@ void write_shards(const fs::path& dir, const std::vector<Job>& jobs, const Quant
         nlohmann::ordered_json{{"metadata", {{"total_size", total}}}, {"weight_map", std::move(map)}}.dump(1) + "\n");
 }
 
-void check_options(const fs::path& out, const QuantizeOptions& options) {
+void check_options(const QuantizeOptions& options) {
   if (!is_quant_bits(options.bits))
     throw Error(ErrorCode::invalid_argument, fmt::format("--bits {}: expected 2, 3, 4, 5, 6 or 8", options.bits));
   if (!is_quant_group(options.group))
     throw Error(ErrorCode::invalid_argument, fmt::format("--group {}: expected 32, 64 or 128", options.group));
-  if (fs::exists(out) && !(fs::is_directory(out) && fs::is_empty(out)))
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("{}: exists and is not an empty directory; choose another", out.string()));
+}
+
+/// The directory that is to hold the result: written under a name of this run's own, and moved into place at the end.
+/// Beside `out` when that is not there yet; inside it when it is, for it may be a mount or somebody's working
+/// directory.
+class OutputDirectory {
+ public:
+  explicit OutputDirectory(fs::path given) {
+    while (given.has_relative_path() && !given.has_filename()) given = given.parent_path();  // "q4/"
+    out_ = follow_links(given);
+    std::error_code error;
+    exists_ = is_there(out_);
+    if (exists_ && !(fs::is_directory(out_) && fs::is_empty(out_)))
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("{}: exists and is not an empty directory; choose another", given.string()));
+    if (!exists_ && (given.empty() || out_.filename() == "." || out_.filename() == ".."))
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("OUT '{}': expected the name of a directory to make", given.string()));
+    parent_ = exists_ ? out_ : fs::absolute(out_).parent_path();
+    fs::create_directories(parent_, error);
+    if (error) fail(error);
+    work_ = unfinished_name(exists_ ? out_ / "quantize" : out_);
+    if (!fs::create_directory(work_, error) && !error) error = std::make_error_code(std::errc::file_exists);
+    if (error) fail(error);
+  }
+  ~OutputDirectory() {
+    std::error_code ignored;
+    fs::remove_all(work_, ignored);
+  }
+  OutputDirectory(const OutputDirectory&) = delete;
+  OutputDirectory& operator=(const OutputDirectory&) = delete;
+
+  const fs::path& work() const { return work_; }
+  std::uintmax_t space() const {
+    std::error_code error;
+    const fs::space_info found = fs::space(parent_, error);
+    return error ? std::numeric_limits<std::uintmax_t>::max() : found.available;
+  }
+  /// config.json comes last: a directory that has one is whole.
+  void finish() {
+    if (!exists_) return fs::rename(work_, out_);
+    for (const auto& entry : fs::directory_iterator(work_))
+      if (entry.path().filename() != "config.json") fs::rename(entry.path(), out_ / entry.path().filename());
+    fs::rename(work_ / "config.json", out_ / "config.json");
+  }
+
+ private:
+  [[noreturn]] void fail(const std::error_code& error) const {
+    throw Error(ErrorCode::io, fmt::format("{}: cannot be made: {}", out_.string(), error.message()));
+  }
+
+  fs::path out_, parent_, work_;
+  bool exists_ = false;
+};
+
+/// Those of kCopiedFiles that `in` has; refused before hours of work and not after them.
+std::vector<std::string> files_to_copy(const fs::path& in) {
+  std::vector<std::string> names;
+  for (const char* name : kCopiedFiles) {
+    if (!is_there(in / name)) continue;
+    if (!fs::is_regular_file(in / name))
+      throw Error(ErrorCode::io, fmt::format("{}: expected a regular file", (in / name).string()));
+    names.emplace_back(name);
+  }
+  return names;
 }
 
 }  // namespace
@@ -281,9 +346,9 @@ void pack_codes(const std::uint8_t* codes, std::int64_t count, int bits, std::ui
 }
 
 QuantizeResult quantize_checkpoint(const fs::path& in, const fs::path& given_out, const QuantizeOptions& options) {
-  const fs::path out = follow_links(given_out);
-  check_options(out, options);
+  check_options(options);
   const LoadedModel model = load_model(in);
+  const std::vector<std::string> copied = files_to_copy(in);
   std::vector<Job> jobs;
   QuantizeResult result;
   std::uint64_t output_bytes = 0, matrix_bytes = 0;
@@ -297,41 +362,26 @@ QuantizeResult quantize_checkpoint(const fs::path& in, const fs::path& given_out
     matrix_weights += job.source->count * job.source->rows * job.source->cols;
     matrix_source += job.source->bytes();
   }
-  const fs::path parent = fs::absolute(out).parent_path();
-  fs::create_directories(parent);
-  std::error_code error;
-  if (const auto space = fs::space(parent, error); !error && space.available < output_bytes)
-    throw Error(ErrorCode::io, fmt::format("{}: {} bytes are to be written, {} are free on the disk", out.string(),
-                                           output_bytes, space.available));
-
-  // Everything is written beside `out` under a name that is clearly unfinished.
-  fs::path partial = parent / out.filename();
-  partial += ".partial";
-  fs::remove_all(partial);
-  fs::create_directory(partial);
   try {
+    OutputDirectory out(given_out);
+    if (out.space() < output_bytes)
+      throw Error(ErrorCode::io, fmt::format("{}: {} bytes are to be written, {} are free on the disk",
+                                             given_out.string(), output_bytes, out.space()));
     Progress progress("quantize", std::uint64_t(matrix_source), options.progress);
-    write_shards(partial, jobs, options, model.report.realigned_tensors == 0, progress);
+    write_shards(out.work(), jobs, options, model.report.realigned_tensors == 0, progress);
     progress.finish();
-    write_text_file(partial / "config.json", quantized_config(read_text_file(in / "config.json"), jobs, options));
-    std::string copied;
-    for (const char* name : kCopiedFiles) {
-      if (!fs::exists(in / name)) continue;
-      fs::copy_file(in / name, partial / name);
-      copied += (copied.empty() ? "" : ", ") + std::string(name);
-    }
-    if (fs::exists(out)) fs::remove(out);  // the empty directory
-    fs::rename(partial, out);
-    result.notes.insert(result.notes.end(), model.report.lines.begin(), model.report.lines.end());
-    result.notes.insert(result.notes.end(), model.report.warnings.begin(), model.report.warnings.end());
-    result.notes.push_back(copied.empty() ? "no tokenizer files beside the weights: none copied" : "copied: " + copied);
+    const fs::path config = in / "config.json";
+    write_text_file(out.work() / "config.json",
+                    quantized_config(read_text_file(config), config.string(), jobs, options));
+    for (const std::string& name : copied) fs::copy_file(in / name, out.work() / name);
+    out.finish();
   } catch (const fs::filesystem_error& failure) {
-    fs::remove_all(partial, error);
     throw Error(ErrorCode::io, failure.what());
-  } catch (...) {
-    fs::remove_all(partial, error);
-    throw;
   }
+  result.notes.insert(result.notes.end(), model.report.lines.begin(), model.report.lines.end());
+  result.notes.insert(result.notes.end(), model.report.warnings.begin(), model.report.warnings.end());
+  result.notes.push_back(copied.empty() ? "no tokenizer files beside the weights: none copied"
+                                        : fmt::format("copied: {}", fmt::join(copied, ", ")));
   result.input_bytes = model.report.file_bytes;
   result.output_bytes = std::int64_t(output_bytes);
   result.bits_per_weight = 8.0 * double(matrix_bytes) / double(matrix_weights);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -30,6 +31,7 @@ struct QuantizeOptions {
   bool progress = true;
   int threads = 2;
   std::uint64_t shard_bytes = std::uint64_t(4) << 30;
+  std::function<bool()> stopped;  // asked between blocks; true ends it with Error(cancelled)
 };
 struct QuantizeResult {
   std::int64_t input_bytes = 0, output_bytes = 0;
@@ -39,7 +41,7 @@ struct QuantizeResult {
 /// Reads `in`, writes `out` (which must not exist, or be an empty directory). Rows are read, quantised and written in
 /// blocks: memory holds one block and the scales of one tensor. Router and shared_expert_gate get 8 bits, as in the
 /// published conversions; norms are stored as w; experts are split into switch_mlp; vision and mtp tensors are dropped
-/// and said so. `out` appears when it is complete.
+/// and said so. `out` appears when it is complete; an empty directory that is there is filled then, config.json last.
 QuantizeResult quantize_checkpoint(const std::filesystem::path& in, const std::filesystem::path& out,
                                    const QuantizeOptions& options = {});
 

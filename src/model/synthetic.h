@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -51,14 +52,16 @@ struct SynthOptions {
   bool progress = true;
   int threads = 2;
   std::uint64_t shard_bytes = 1u << 30;  // a shard is closed when the next tensor would make it larger
+  std::function<bool()> stopped;         // asked between pieces, from any thread; true ends it with Error(cancelled)
 };
 struct SynthResult {
   std::uint64_t bytes = 0;         // of all shards
   std::uint64_t reused_bytes = 0;  // of shards found complete from an earlier run
   std::vector<std::string> notes;  // worth a line to the user
 };
-/// Writes the checkpoint that `config_text` describes, tokenizer files included. A run that was interrupted continues:
-/// complete shards are checked and kept. `config_name` is what messages call the config.
+/// Writes the checkpoint that `config_text` describes, tokenizer files included, into a directory that is new,
+/// empty or its own of the same config (synth.json says so). A run that was interrupted continues: complete shards are
+/// checked and kept. `config_name` is what messages call the config.
 SynthResult write_synthetic(const std::filesystem::path& out, const std::string& config_text,
                             const std::string& config_name, const SynthOptions& options = {});
 
@@ -66,8 +69,5 @@ SynthResult write_synthetic(const std::filesystem::path& out, const std::string&
 /// control tokens (at their real ids where the vocabulary reaches them, else last) and fillers. False when `vocab` is
 /// too small to hold a tokenizer; nothing is written then.
 bool write_synthetic_tokenizer(const std::filesystem::path& dir, int vocab, int max_context);
-
-/// Writes a small file at once: to a temporary name, then renamed.
-void write_text_file(const std::filesystem::path& path, std::string_view text);
 
 }  // namespace lily

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/output_file.h"
 #include "model/synthetic.h"
 
 namespace lily {

@@ -1,21 +1,18 @@
 // The files of a synthetic checkpoint: shards written in parallel chunks, resumable by whole shards.
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <cstring>
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <system_error>
-#include <thread>
 
 #include "base/error.h"
+#include "base/input_file.h"
+#include "base/mapped_file.h"
 #include "base/output_file.h"
+#include "base/parallel.h"
 #include "base/progress.h"
-#include "checkpoint/checkpoint.h"
 #include "checkpoint/safetensors.h"
 #include "model/synthetic.h"
 
@@ -59,39 +56,40 @@ std::vector<Shard> plan_shards(const std::vector<SyntheticTensor>& tensors, std:
   return shards;
 }
 
-/// Whether `path` is this shard, complete: header and size to the byte, and of every tensor its first and last
-/// elements. A shard gets its name only after all of it was flushed, so more need not be read.
+/// Whether elements [begin, end) of `t`, whose bytes begin at `data`, are what they must be.
+bool is_as_made(const SyntheticTensor& t, const std::byte* data, std::int64_t begin, std::int64_t end) {
+  const std::size_t size = dtype_bytes(t.dtype);
+  std::vector<std::byte> expected(std::size_t(end - begin) * size);
+  fill_synthetic(t, begin, end, expected.data());
+  return std::memcmp(data + std::size_t(begin) * size, expected.data(), expected.size()) == 0;
+}
+
+/// Small tensors are compared as a whole, of larger ones some stretches from the first element to the last. A shard
+/// gets its name only after all of it was flushed, so this looks for what was damaged since, not for what is
+/// unfinished.
+bool is_as_made(const SyntheticTensor& t, const std::byte* data) {
+  constexpr std::int64_t kWholeBytes = 1 << 20, kSamples = 8, kSample = 256;
+  const std::int64_t n = t.elements();
+  if (t.bytes() <= kWholeBytes) return is_as_made(t, data, 0, n);
+  for (std::int64_t i = 0; i < kSamples; ++i) {
+    const std::int64_t begin = (n - kSample) / (kSamples - 1) * i;
+    if (!is_as_made(t, data, begin, begin + kSample)) return false;
+  }
+  return is_as_made(t, data, n - kSample, n);
+}
+
+/// Whether `path` is this shard, complete: header and size to the byte, and samples of every tensor.
 bool is_complete(const fs::path& path, const Shard& shard) {
-  if (!fs::exists(path)) return false;
+  if (!is_there(path)) return false;
   const MappedFile file(path);
   if (file.size() != shard.bytes || std::memcmp(file.data(), shard.header.data(), shard.header.size()) != 0)
     return false;
-  constexpr std::int64_t kSample = 256;
-  std::byte expected[kSample * 8];
-  std::uint64_t at = shard.header.size();
+  const std::byte* at = file.data() + shard.header.size();
   for (const SyntheticTensor* t : shard.tensors) {
-    const std::int64_t n = t->elements(), size = std::int64_t(dtype_bytes(t->dtype));
-    for (std::int64_t begin : {std::int64_t(0), std::max<std::int64_t>(0, n - kSample)}) {
-      const std::int64_t end = std::min(n, begin + kSample);
-      fill_synthetic(*t, begin, end, expected);
-      if (std::memcmp(file.data() + at + std::uint64_t(begin * size), expected, std::size_t((end - begin) * size)) != 0)
-        return false;
-    }
-    at += std::uint64_t(t->bytes());
+    if (!is_as_made(*t, at)) return false;
+    at += t->bytes();
   }
   return true;
-}
-
-void write_all(int fd, const void* data, std::size_t bytes, std::uint64_t offset, const fs::path& path) {
-  const char* p = static_cast<const char*>(data);
-  while (bytes) {
-    const ssize_t n = ::pwrite(fd, p, bytes, off_t(offset));
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) fail(path, "cannot write", n < 0 ? errno : ENOSPC);
-    p += n;
-    offset += std::uint64_t(n);
-    bytes -= std::size_t(n);
-  }
 }
 
 struct Chunk {
@@ -113,72 +111,62 @@ std::vector<Chunk> cut_into_chunks(const Shard& shard) {
   return chunks;
 }
 
-void write_chunks(int fd, const fs::path& path, const Shard& shard, int threads, Progress& progress) {
+void write_shard(const fs::path& dir, const Shard& shard, const SynthOptions& options, Progress& progress) {
+  OutputFile file(dir / shard.name);
+  file.write_at(0, shard.header.data(), shard.header.size());
   const std::vector<Chunk> chunks = cut_into_chunks(shard);
   std::atomic<std::size_t> next{0};
-  std::exception_ptr failure;
-  std::mutex failure_mutex;
-  const auto work = [&] {
+  run_on_threads(std::min(options.threads, int(chunks.size())), [&] {
     try {
       std::vector<std::byte> buffer;
       for (std::size_t i; (i = next++) < chunks.size();) {
+        if (options.stopped && options.stopped()) throw Error(ErrorCode::cancelled, "stopped");
         const Chunk& chunk = chunks[i];
         buffer.resize(std::size_t(chunk.end - chunk.begin) * dtype_bytes(chunk.tensor->dtype));
         fill_synthetic(*chunk.tensor, chunk.begin, chunk.end, buffer.data());
-        write_all(fd, buffer.data(), buffer.size(), chunk.offset, path);
+        file.write_at(chunk.offset, buffer.data(), buffer.size());
         progress.add(buffer.size());
       }
     } catch (...) {
-      const std::lock_guard lock(failure_mutex);
-      if (!failure) failure = std::current_exception();
-      next = chunks.size();
+      next = chunks.size();  // the others need not go on
+      throw;
     }
-  };
-  std::vector<std::thread> pool;
-  for (int i = 1; i < threads; ++i) pool.emplace_back(work);
-  work();
-  for (std::thread& thread : pool) thread.join();
-  if (failure) std::rethrow_exception(failure);
+  });
+  file.finish();
 }
 
-void write_shard(const fs::path& dir, const Shard& shard, int threads, Progress& progress) {
-  const fs::path path = dir / shard.name;
-  fs::path partial = path;
-  partial += ".partial";
-  const int fd = ::open(partial.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (fd < 0) fail(partial, "cannot create", errno);
-  try {
-    write_all(fd, shard.header.data(), shard.header.size(), 0, partial);
-    write_chunks(fd, partial, shard, threads, progress);
-    if (::fsync(fd) != 0) fail(partial, "cannot flush", errno);
-  } catch (...) {
-    ::close(fd);
-    ::unlink(partial.c_str());
-    throw;
-  }
-  if (::close(fd) != 0) fail(partial, "cannot close", errno);
-  std::error_code error;
-  fs::rename(partial, path, error);
-  if (error) fail(path, "cannot rename into place", error.value());
+constexpr const char* kMark = "synth.json";
+
+/// What tells a directory that synth made, and of which config.
+std::string mark_text(const std::string& config_text) {
+  return nlohmann::ordered_json{{"format", "lily-synth"}, {"config", fmt::format("{:016x}", fnv1a64(config_text))}}
+             .dump() +
+         "\n";
 }
 
-/// A directory is used when it is new, empty, or holds (part of) this very checkpoint.
+/// A directory is used when it is new, empty, or was made by synth of this very config: whatever else lies in it is
+/// somebody's, and would be lost.
 void claim_directory(const fs::path& out, const std::string& config_text, const std::vector<Shard>& shards) {
   std::error_code error;
   fs::create_directories(out, error);
   if (error) fail(out, "cannot create", error.value());
-  const fs::path config = out / "config.json";
-  if (fs::exists(config) && read_text_file(config) != config_text)
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("{}: holds another model's config.json; choose another directory", out.string()));
+  const auto refuse = [](const fs::path& found, const char* what) {
+    throw Error(ErrorCode::invalid_argument, fmt::format("{}: {}; choose another directory", found.string(), what));
+  };
+  const bool marked = is_there(out / kMark);
+  if (!marked && !fs::is_empty(out))
+    refuse(out, "expected a new or empty directory, or one that synth made (with synth.json), found other files in it");
+  if (marked && read_text_file(out / kMark) != mark_text(config_text))
+    refuse(out / kMark, "the directory was made by synth of another config");
+  if (is_there(out / "config.json") && read_text_file(out / "config.json") != config_text)
+    refuse(out / "config.json", "is not the config that is wanted");
   for (const auto& entry : fs::directory_iterator(out)) {
     if (entry.path().extension() != ".safetensors") continue;
     const std::string name = entry.path().filename().string();
     const bool ours = std::any_of(shards.begin(), shards.end(), [&](const Shard& s) { return s.name == name; });
-    if (!ours)
-      throw Error(ErrorCode::invalid_argument,
-                  fmt::format("{}: is not part of this checkpoint; choose another directory", entry.path().string()));
+    if (!ours) refuse(entry.path(), "is not part of this checkpoint");
   }
+  if (!marked) write_text_file(out / kMark, mark_text(config_text));
 }
 
 void write_index(const fs::path& out, const std::vector<Shard>& shards) {
@@ -196,26 +184,6 @@ void write_index(const fs::path& out, const std::vector<Shard>& shards) {
 }
 
 }  // namespace
-
-void write_text_file(const fs::path& given, std::string_view text) {
-  const fs::path path = output_path(given);
-  fs::path partial = path;
-  partial += ".partial";
-  const int fd = ::open(partial.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (fd < 0) fail(partial, "cannot create", errno);
-  try {
-    write_all(fd, text.data(), text.size(), 0, partial);
-    if (::fsync(fd) != 0) fail(partial, "cannot flush", errno);
-  } catch (...) {
-    ::close(fd);
-    ::unlink(partial.c_str());
-    throw;
-  }
-  ::close(fd);
-  std::error_code error;
-  fs::rename(partial, path, error);
-  if (error) fail(path, "cannot rename into place", error.value());
-}
 
 SynthResult write_synthetic(const fs::path& out, const std::string& config_text, const std::string& config_name,
                             const SynthOptions& options) {
@@ -252,13 +220,14 @@ SynthResult write_synthetic(const fs::path& out, const std::string& config_text,
         "no tokenizer files: a vocabulary of {} has no room for 256 bytes and the control tokens", config.shape.vocab));
   if (result.reused_bytes)
     result.notes.push_back(
-        fmt::format("continuing: {} of {} shards were complete", shards.size() - todo.size(), shards.size()));
+        fmt::format("continuing: {} of {} shards were complete (by size, header and samples of each tensor)",
+                    shards.size() - todo.size(), shards.size()));
 
   Progress progress("synth", result.bytes, options.progress);
   progress.skip(result.reused_bytes);
   for (const Shard* shard : todo) {
     progress.add(shard->header.size());
-    write_shard(out, *shard, std::max(1, options.threads), progress);
+    write_shard(out, *shard, options, progress);
   }
   progress.finish();
   return result;

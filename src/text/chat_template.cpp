@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/input_file.h"
 #include "base/json_fault.h"
 #include "text/tokenizer_file.h"
 #include "text/utf8.h"
@@ -228,7 +229,7 @@ class Renderer {
 // `chat_template` of tokenizer_config.json: a text, or a list of named ones of which "default" counts.
 std::optional<std::string> template_of_config(const std::filesystem::path& dir) {
   const auto path = dir / "tokenizer_config.json";
-  const auto text = read_text_file(path);
+  const auto text = read_optional_text_file(path);
   if (!text) return std::nullopt;
   const auto config = parse_json_file(*text, path.string());
   if (!config.is_object()) throw Error(ErrorCode::corrupt, path.string() + ": expected a JSON object");
@@ -286,7 +287,7 @@ TemplateChoice choose_template_text(std::string_view text) {
 }
 
 TemplateChoice choose_template(const std::filesystem::path& dir) {
-  auto text = read_text_file(dir / "chat_template.jinja");
+  auto text = read_optional_text_file(dir / "chat_template.jinja");
   if (!text) text = template_of_config(dir);
   return text ? choose_template_text(*text) : TemplateChoice{};
 }

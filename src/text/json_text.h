@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/json_fault.h"
+
 namespace lily {
 
 /// Subtype of a binary value that holds the digits of a whole number beyond 64 bits (see parse_json).
@@ -17,7 +19,7 @@ inline constexpr uint8_t kBigIntegerSubtype = 0x49;
 /// `max_depth` is an error; an object with many keys takes linear time. Of equal keys the last value counts, in the
 /// first one's place. Throws `invalid_argument` that says where the
 /// text stops being JSON and what was expected there.
-nlohmann::ordered_json parse_json(std::string_view text, size_t max_depth = 64);
+nlohmann::ordered_json parse_json(std::string_view text, size_t max_depth = kMaxJsonDepth);
 
 /// json.dumps(value, ensure_ascii=False): ", " and ": " between things, keys in order, numbers as Python writes them.
 /// Throws `invalid_argument` on nesting beyond 256.

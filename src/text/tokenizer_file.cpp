@@ -1,10 +1,10 @@
 #include "text/tokenizer_file.h"
 
-#include <fstream>
 #include <initializer_list>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/input_file.h"
 #include "base/json_fault.h"
 #include "base/log.h"
 #include "text/tokenizer_sax.h"
@@ -15,6 +15,7 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kFile = "tokenizer.json";
+constexpr uint64_t kMostBytes = 256u << 20;  // the largest known has 20 MB
 
 // The pattern of ByteLevel's own split (use_regex), the one GPT-2 was trained with.
 constexpr const char* kGpt2Regex = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
@@ -196,23 +197,9 @@ void read_generation_ids(const std::filesystem::path& path, const json& config, 
 
 }  // namespace
 
-std::optional<std::string> read_text_file(const std::filesystem::path& path) {
-  std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored)) return std::nullopt;
-  std::ifstream in(path, std::ios::binary);
-  std::string text;
-  const auto size = std::filesystem::file_size(path, ignored);
-  if (in && !ignored) {
-    text.resize(size);
-    in.read(text.data(), static_cast<std::streamsize>(size));
-  }
-  if (!in || ignored) throw Error(ErrorCode::io, path.string() + ": cannot be read");
-  return text;
-}
-
 TokenizerFile read_tokenizer_file(const std::filesystem::path& dir) {
   const auto path = dir / kFile;
-  const auto text = read_text_file(path);
+  const auto text = read_optional_text_file(path, kMostBytes);
   if (!text)
     throw Error(ErrorCode::not_found, path.string() + ": no such file; a tokenizer is read from tokenizer.json");
   TokenizerFile file;
@@ -242,11 +229,11 @@ TokenizerFile read_tokenizer_file(const std::filesystem::path& dir) {
 EndTokenNames read_end_tokens(const std::filesystem::path& dir) {
   EndTokenNames names;
   const auto generation = dir / "generation_config.json";
-  if (const auto text = read_text_file(generation)) {
+  if (const auto text = read_optional_text_file(generation)) {
     read_generation_ids(generation, parse_small(generation, *text), names.ids);
   }
   const auto config_path = dir / "tokenizer_config.json";
-  if (const auto text = read_text_file(config_path)) {
+  if (const auto text = read_optional_text_file(config_path)) {
     const json config = parse_small(config_path, *text);
     for (const char* key : {"add_bos_token", "add_eos_token", "add_prefix_space"}) {
       if (config.contains(key) && config[key] == true) {

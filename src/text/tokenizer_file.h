@@ -32,7 +32,4 @@ struct EndTokenNames {
 };
 EndTokenNames read_end_tokens(const std::filesystem::path& dir);
 
-/// The text of a file, or nothing when there is none. Throws `io` when it cannot be read.
-std::optional<std::string> read_text_file(const std::filesystem::path& path);
-
 }  // namespace lily

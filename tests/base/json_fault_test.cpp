@@ -80,5 +80,28 @@ TEST(JsonFault, EveryRefusedTextHasAFault) {
   EXPECT_GT(refused, 10'000);
 }
 
+TEST(JsonFile, NestingIsBounded) {
+  const auto nested = [](std::size_t n) { return std::string(n, '[') + std::string(n, ']'); };
+  EXPECT_NO_THROW(parse_json_file(nested(kMaxJsonDepth), "f"));
+  EXPECT_NO_THROW(parse_ordered_json_file(nested(kMaxJsonDepth), "f"));
+  EXPECT_FALSE(parse_json_or_null("[1]").is_null());
+  EXPECT_TRUE(parse_json_or_null("[1").is_null());
+  EXPECT_TRUE(parse_json_or_null(nested(kMaxJsonDepth + 1)).is_null());
+  const std::string deep = R"({"a":)" + nested(200'000) + "}";
+  for (const std::string& text : {nested(kMaxJsonDepth + 1), std::string(1'000'000, '['), deep}) {
+    for (const bool ordered : {false, true}) {
+      try {
+        if (ordered)
+          parse_ordered_json_file(text, "f");
+        else
+          parse_json_file(text, "f");
+        ADD_FAILURE();
+      } catch (const Error& e) {
+        EXPECT_EQ(std::string(e.what()), "f: JSON nested deeper than 64");
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace lily

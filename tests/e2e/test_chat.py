@@ -1,7 +1,10 @@
 """lily chat, through pipes and on a terminal."""
 import json
+import os
 import re
+import signal
 import tempfile
+import termios
 import unittest
 from pathlib import Path
 
@@ -54,6 +57,33 @@ class Piped(unittest.TestCase):
         for word in ["/frob", "lily: /load /nonexistent: no such file", f"lily: /load {broken}: messages[0].role", "needs a file name", "nothing was answered", "/reset"]:
             self.assertIn(word, r.err)
         self.assertEqual(r.out, "The opposite of heavy is light.\n")
+
+    def test_a_loaded_conversation_goes_on_with_its_switches(self):
+        file, again = self.folder / "chat.json", self.folder / "again.json"
+        question = {"role": "user", "content": "Hello."}
+        for switches in [{"enable_thinking": False}, {"enable_thinking": False, "preserve_thinking": True},
+                         {"preserve_thinking": False}]:
+            file.write_text(json.dumps({"messages": [question, {"role": "assistant", "content": "Hello!"}],
+                                        "chat_template_kwargs": switches}))
+            self.chat([f"/load {file}", f"/save {again}"])
+            self.assertEqual(json.loads(again.read_text())["chat_template_kwargs"], switches)
+            r = self.chat([f"/load {file}", "Name an antonym of heavy."], "--temp", "0")
+            thinks = "enable_thinking" not in switches
+            self.assertEqual(r.err.count("\n") > 1, thinks, r.err)  # more than the note of /load: the thinking
+        file.write_text(json.dumps({"messages": [question], "enable_thinking": True, "add_generation_prompt": False}))
+        r = self.chat([f"/load {file}", f"/save {again}"], "--no-think")
+        self.assertNotIn("chat_template_kwargs", json.loads(again.read_text()))
+        self.assertIn("ignored, without effect here: add_generation_prompt", r.err)
+
+    def test_a_line_beyond_all_sense_is_refused_and_the_chat_goes_on(self):
+        r = self.chat(["x" * 9_000_000, "/" + "y" * 3000, "Name an antonym of heavy."], *GREEDY)
+        self.assertIn("lily: a line of more than 8 MiB is not read\n", r.err)
+        self.assertIn("lily: unknown command /" + "y" * 39 + "…: /help lists them\n", r.err)
+        self.assertEqual(r.out, "The opposite of heavy is light.\n")
+        r = ok(self, "chat", "tiny", stdin="x" * 9_000_000)  # without an end of line
+        self.assertIn("8 MiB", r.err)
+        self.assertEqual(ok(self, "chat", "tiny", *GREEDY, stdin="Name an antonym of heavy.").out,
+                         "The opposite of heavy is light.\n")
 
     def test_a_line_may_begin_with_a_slash(self):
         file = self.folder / "chat.json"
@@ -134,6 +164,15 @@ class OnATerminal(unittest.TestCase):
         t.wait_for("> ")
         t.type("\x04")
         self.assertEqual(t.ended(), 0)
+
+    def test_the_terminal_is_restored_when_a_signal_ends_the_program(self):
+        for number in [signal.SIGTERM, signal.SIGHUP]:
+            t = self.start(*GREEDY)
+            cooked = termios.ICANON | termios.ECHO
+            self.assertEqual(termios.tcgetattr(t.fd)[3] & cooked, 0)
+            os.kill(t.pid, number)
+            self.assertEqual(t.ended(), -number)
+            self.assertEqual(termios.tcgetattr(t.fd)[3] & cooked, cooked)
 
     def test_lines_can_be_edited_and_come_back_from_the_history(self):
         t = self.start(*GREEDY)

@@ -3,6 +3,7 @@ import json
 import math
 import re
 import shutil
+import struct
 import tempfile
 import unittest
 from pathlib import Path
@@ -101,6 +102,34 @@ class Eval(unittest.TestCase):
         self.assertEqual((j["tokens"], j["predicted"], j["context"]), (192, 188, 50))
         whole = json.loads(ok(self, "eval", "tiny", "--text", self.text, "--json", *EXACT).out)
         self.assertGreater(j["nll"], whole["nll"])  # less is known at each position
+
+    def damaged_reference(self, position, value):
+        """The golden logits with all tokens of a position but the text's next at `value`."""
+        data = bytearray((GOLDEN / "golden.safetensors").read_bytes())
+        header_end = 8 + int.from_bytes(data[:8], "little")
+        header = json.loads(data[8:header_end])
+        ids = read_safetensors(GOLDEN / "golden.safetensors")["input_ids"][1]
+        begin = header_end + header["logits"]["data_offsets"][0] + position * 8192 * 4
+        kept = begin + 4 * ids[position + 1]
+        before = data[kept:kept + 4]
+        data[begin:begin + 8192 * 4] = struct.pack("<f", value) * 8192
+        data[kept:kept + 4] = before
+        file = self.folder / "damaged.safetensors"
+        file.write_bytes(data)
+        return file
+
+    def test_a_reference_that_is_not_finite_is_refused(self):
+        for value, word in [(math.nan, "nan"), (math.inf, "inf"), (-math.inf, "-inf")]:
+            r = lily("eval", "tiny", "--text", self.text, "--reference", self.damaged_reference(7, value))
+            self.assertEqual((r.code, r.out), (1, ""))
+            self.assertRegex(r.err, f"lily: --reference .*damaged.safetensors: logits: .* found -?{word} at position 7")
+
+    def test_a_perplexity_beyond_all_numbers_is_inf_and_told(self):
+        args = ["eval", "tiny", "--text", self.text, "--reference", self.damaged_reference(7, 1e30)]
+        r = ok(self, *args, "--json")
+        self.assertIsNone(json.loads(r.out)["reference_perplexity"])
+        self.assertIn("warning: reference_perplexity is beyond the largest number", r.err)
+        self.assertRegex(ok(self, *args).out, r"reference's perplexity +inf\n")
 
     def test_a_reference_of_another_text_is_refused(self):
         other = self.folder / "other.txt"

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "engine/sampling_defaults.h"
+#include "temp_dir.h"
 
 namespace lily {
 namespace {
@@ -285,6 +286,61 @@ TEST(SamplingDefaults, RequestBeatsFlagBeatsFileBeatsNeutralAndZeroCounts) {
   EXPECT_EQ(o.min_p, 0);
   EXPECT_EQ(o.repetition_penalty, 1);
   EXPECT_FALSE(read_generation_config("/nonexistent").temperature);
+}
+
+TEST(SamplingDefaults, GenerationConfigIsHonouredOrRefusedByName) {
+  TempDir dir;
+  const auto read = [&](const std::string& fields) {
+    write_bytes(dir / "generation_config.json", "{" + fields + "}");
+    return read_generation_config(dir.path());
+  };
+  EXPECT_EQ(read(R"("top_k": 1000000000, "top_p": null)").top_k, 1000000000);
+  EXPECT_EQ(read(R"("top_k": 20.0)").top_k, 20);
+  EXPECT_EQ(read(R"("temperature": 0.7, "do_sample": false)").temperature, 0.0);
+  EXPECT_EQ(read(R"("temperature": 0.7, "do_sample": true)").temperature, 0.7);
+  for (const auto& [key, value] : std::vector<std::pair<std::string, std::string>>{{"top_k", "4294967297"},
+                                                                                   {"top_k", "3.7"},
+                                                                                   {"top_k", "1e+30"},
+                                                                                   {"top_k", "-1"},
+                                                                                   {"top_k", "true"},
+                                                                                   {"top_p", "1.5"},
+                                                                                   {"min_p", "-0.5"},
+                                                                                   {"temperature", "\"hot\""},
+                                                                                   {"temperature", "-1"},
+                                                                                   {"presence_penalty", "3"},
+                                                                                   {"frequency_penalty", "-3"},
+                                                                                   {"repetition_penalty", "0"},
+                                                                                   {"do_sample", "0"},
+                                                                                   {"do_sample", "\"false\""}}) {
+    try {
+      read("\"" + key + "\": " + value);
+      ADD_FAILURE() << key << " " << value;
+    } catch (const Error& e) {
+      const std::string said = e.what();
+      EXPECT_EQ(said.find((dir / "generation_config.json").string() + ": " + key + ": expected "), 0u) << said;
+      EXPECT_NE(said.find("found " + value), said.npos) << said;
+    }
+  }
+}
+
+TEST(SamplingDefaults, FieldsWithoutEffectAreListedUnlessTheySayNothing) {
+  TempDir dir;
+  const auto warned = [&](const std::string& fields) {
+    write_bytes(dir / "generation_config.json", "{" + fields + "}");
+    testing::internal::CaptureStderr();
+    read_generation_config(dir.path());
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_EQ(warned(R"("num_beams": 1, "typical_p": 1.0, "stop_strings": null, "suppress_tokens": [], "min_length": 0,
+                      "no_repeat_ngram_size": 0, "transformers_version": "4.57", "penalty_alpha": false)"),
+            "");
+  const std::string said = warned(R"("num_beams": 4, "typical_p": 0.9, "stop_strings": ["x"], "suppress_tokens": [1],
+                                     "no_repeat_ngram_size": 3, "forced_eos_token_id": 7, "top_k": 20)");
+  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
+  EXPECT_NE(
+      said.find("forced_eos_token_id, no_repeat_ngram_size, num_beams, stop_strings, suppress_tokens, typical_p\n"),
+      said.npos)
+      << said;
 }
 
 }  // namespace

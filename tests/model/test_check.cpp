@@ -1,4 +1,5 @@
-// check_finite: one value that is not finite, wherever it lies, is found and named; loading alone does not see it.
+// check_finite: one value that is not finite, wherever it lies, is found and named; loading alone sees it in small
+// tensors.
 #include <gtest/gtest.h>
 
 #include "model/check.h"
@@ -7,12 +8,12 @@
 namespace lily {
 namespace {
 
-/// What check_finite says of `model`, "" when all is finite. The model must load.
+/// What loading or check_finite say of `model`, "" when all is finite.
 std::string check_error(const nlohmann::json& config, const TestModel& model) {
   TempDir dir;
   write_model(dir.path(), config, model);
-  const LoadedModel loaded = load_model(dir.path());
   try {
+    const LoadedModel loaded = load_model(dir.path());
     check_finite(loaded.weights, "the model", false);
   } catch (const Error& error) {
     return error.what();
@@ -52,6 +53,27 @@ TEST(Check, FirstAndLastValueOfEveryMatrix) {
       EXPECT_NE(check_error(config, model), "") << t.name << " " << at;
     }
   }
+}
+
+TEST(Check, LoadingReadsTheSmallMatrices) {
+  const auto config = small_config();
+  const TestModel good = mlx_model(config);
+  for (const char* module : {"layers.1.linear_attn.in_proj_a", "layers.1.linear_attn.in_proj_b", "layers.1.mlp.gate",
+                             "layers.1.mlp.shared_expert_gate"})
+    for (const char* part : {".scales", ".biases"}) {
+      TestModel model = good;
+      TestTensor& t = tensor_of(model, std::string("language_model.model.") + module + part);
+      set_half(t, t.bytes.size() / 2 - 1, 0x7f80);
+      TempDir dir;
+      write_model(dir.path(), config, model);
+      try {
+        load_model(dir.path());
+        ADD_FAILURE() << module << part;
+      } catch (const Error& error) {
+        const std::string said = error.what();
+        EXPECT_NE(said.find(std::string("tensor ") + module + part + ": expected finite values"), said.npos) << said;
+      }
+    }
 }
 
 // The other types that scales may have: the last value of a matrix, found as what it is and where it is.

@@ -209,7 +209,6 @@ TEST_F(QuantizeModel, LoadsBackCloseToTheOriginal) {
     EXPECT_TRUE(mentions(result.notes, "mtp.*"));
     EXPECT_TRUE(mentions(result.notes, "tokenizer.json"));
     EXPECT_EQ(read_bytes(out / "tokenizer.json"), "{\"t\":1}");
-    EXPECT_FALSE(fs::exists(out.string() + ".partial"));
 
     const LoadedModel raw = load_model(dir / "raw"), mlx = load_model(out);
     EXPECT_TRUE(mlx.report.warnings.empty()) << mlx.report.warnings.front();
@@ -280,7 +279,63 @@ TEST_F(QuantizeModel, Refusals) {
   EXPECT_TRUE(contains(message, "layers.1.mlp.switch_mlp.down_proj") && contains(message, "row 1, column 2"))
       << message;
   EXPECT_FALSE(fs::exists(dir / "o"));
-  EXPECT_FALSE(fs::exists(dir / "o.partial"));
+  EXPECT_EQ(std::distance(fs::directory_iterator(dir.path()), fs::directory_iterator()), 3);  // raw, done, inf
+}
+
+TEST_F(QuantizeModel, TouchesNothingButItsOutput) {
+  fs::rename(dir / "raw", dir / "x.partial");  // the input, under a name that an earlier version would have removed
+  fs::create_directory(dir / "other.partial");
+  write_bytes(dir / "other.partial/notes", "precious");
+  quantize_checkpoint(dir / "x.partial", dir / "x", quiet(4, 64));
+  quantize_checkpoint(dir / "x.partial", dir / "other", quiet(4, 64));
+  EXPECT_NO_THROW(load_model(dir / "x.partial"));
+  EXPECT_EQ(read_bytes(dir / "x/model.safetensors"), read_bytes(dir / "other/model.safetensors"));
+  EXPECT_EQ(read_bytes(dir / "other.partial/notes"), "precious");
+  EXPECT_EQ(std::distance(fs::directory_iterator(dir.path()), fs::directory_iterator()), 4);
+}
+
+TEST_F(QuantizeModel, AnEmptyDirectoryIsFilledHoweverItIsNamed) {
+  quantize_checkpoint(dir / "raw", dir / "absent/", quiet(4, 64));
+  const std::string expected = read_bytes(dir / "absent/model.safetensors");
+  EXPECT_FALSE(expected.empty());
+  fs::create_directory(dir / "empty");
+  quantize_checkpoint(dir / "raw", dir / "empty/", quiet(4, 64));
+  EXPECT_EQ(read_bytes(dir / "empty/model.safetensors"), expected);
+  EXPECT_EQ(std::distance(fs::directory_iterator(dir / "empty"), fs::directory_iterator()),
+            std::distance(fs::directory_iterator(dir / "absent"), fs::directory_iterator()));
+  fs::create_directory(dir / "here");
+  fs::create_symlink("here", dir / "link");
+  quantize_checkpoint(dir / "raw", dir / "link" / ".", quiet(4, 64));
+  EXPECT_EQ(read_bytes(dir / "here/model.safetensors"), expected);
+  for (const fs::path& nowhere : {fs::path(""), dir / "nothing" / "."})
+    EXPECT_THROW(quantize_checkpoint(dir / "raw", nowhere, quiet(4, 64)), Error) << nowhere;
+}
+
+TEST_F(QuantizeModel, WeightsThatNoScaleHoldsAreNamed) {
+  TestModel model = raw_model(raw_config());
+  const std::uint16_t huge[] = {0x7f7f,
+                                0xff7f};  // the largest finite bfloat16 and its negative: their difference is inf
+  std::memcpy(tensor_of(model, "model.language_model.layers.1.mlp.experts.down_proj").bytes.data() + 2 * (128 + 64),
+              huge, 4);
+  fs::create_directory(dir / "huge");
+  write_model(dir / "huge", raw_config(), model);
+  try {
+    quantize_checkpoint(dir / "huge", dir / "o", quiet(4, 64));
+    ADD_FAILURE();
+  } catch (const Error& e) {
+    const std::string said = e.what();
+    for (const char* part : {"layers.1.mlp.switch_mlp.down_proj", "row 1, columns 64 to 127", "too large"})
+      EXPECT_NE(said.find(part), said.npos) << said;
+  }
+  EXPECT_FALSE(fs::exists(dir / "o"));
+}
+
+TEST_F(QuantizeModel, StopsAndLeavesNothing) {
+  QuantizeOptions options = quiet(4, 64);
+  int asked = 0;
+  options.stopped = [&] { return ++asked > 5; };
+  EXPECT_THROW(quantize_checkpoint(dir / "raw", dir / "o", options), Error);
+  EXPECT_EQ(std::distance(fs::directory_iterator(dir.path()), fs::directory_iterator()), 1);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Synthetic checkpoints: the formula against values computed by an independent program, resuming, tokenizer files.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstdlib>
 
 #include "checkpoint/checkpoint.h"
@@ -157,9 +158,9 @@ TEST(SynthWrite, ContinuesAndRepairs) {
   fs::remove(shards[0]);
   fs::resize_file(shards[1], fs::file_size(shards[1]) - 1);
   std::string damaged = read_bytes(shards[2]);
-  damaged.back() = char(~damaged.back());
+  damaged[damaged.size() - 9000] ^= 1;  // in the middle of a tensor
   write_bytes(shards[2], damaged);
-  write_bytes(shards[0].string() + ".partial", "half");
+  write_bytes(shards[0].string() + ".2147483647.part", "half");  // no process has this number
   const SynthResult second = write_synthetic(dir.path(), config, "c", quiet(100000, 2));
   EXPECT_EQ(second.bytes, first.bytes);
   EXPECT_EQ(second.reused_bytes, first.bytes - before[shards[0].filename()].size() -
@@ -168,6 +169,40 @@ TEST(SynthWrite, ContinuesAndRepairs) {
   for (const auto& entry : fs::directory_iterator(dir.path()))
     after[entry.path().filename()] = read_bytes(entry.path());
   EXPECT_EQ(before, after);
+}
+
+// Whatever lies in a directory that synth did not make stays as it is.
+TEST(SynthWrite, RefusesADirectoryThatItDidNotMake) {
+  const std::string config = small_config().dump();
+  for (const char* name : {"config.json", "tokenizer.json", "model.safetensors", "notes"}) {
+    TempDir dir;
+    write_bytes(dir / name, name == std::string("config.json") ? config : "precious");
+    const std::string before = read_bytes(dir / name);
+    EXPECT_THROW(write_synthetic(dir.path(), config, "c", quiet(1 << 30, 1)), Error) << name;
+    EXPECT_EQ(read_bytes(dir / name), before);
+    EXPECT_EQ(std::distance(fs::directory_iterator(dir.path()), fs::directory_iterator()), 1);
+  }
+}
+
+TEST(SynthWrite, StopsBetweenPiecesAndGoesOn) {
+  TempDir dir, whole;
+  const std::string config = small_config().dump();
+  write_synthetic(whole.path(), config, "c", quiet(100000, 1));
+  SynthOptions options = quiet(100000, 1);
+  std::atomic<int> asked{0};
+  options.stopped = [&] { return ++asked > 100; };
+  try {
+    write_synthetic(dir.path(), config, "c", options);
+    ADD_FAILURE() << asked;
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::cancelled);
+  }
+  EXPECT_EQ(asked, 101);
+  EXPECT_GT(write_synthetic(dir.path(), config, "c", quiet(100000, 1)).reused_bytes, 0u);
+  for (const auto& entry : fs::directory_iterator(whole.path()))
+    EXPECT_EQ(read_bytes(dir / entry.path().filename()), read_bytes(entry.path()));
+  EXPECT_EQ(std::distance(fs::directory_iterator(dir.path()), fs::directory_iterator()),
+            std::distance(fs::directory_iterator(whole.path()), fs::directory_iterator()));
 }
 
 TEST(SynthWrite, RefusesAnotherModelsDirectory) {
