@@ -300,6 +300,16 @@ std::int64_t Scheduler::longest_chunk() const {
   return std::min(most, rate_ > 0 ? std::max(kLeast, std::int64_t(rate_ * options_.chunk_seconds)) : kFirst);
 }
 
+/// Prompts with a common beginning that came at once take turns reading it: each goes on from where another one has come.
+void Scheduler::catch_up(Job& job) {
+  const std::int64_t here = job.session->computed();
+  if (cache_->known(job.request.ids) <= here) return;
+  job.session->begin(job.request.ids, job.request.snapshot_at);
+  const std::int64_t gained = job.session->computed() - here;
+  job.ended.prompt.reused += gained;
+  job.ended.prompt.computed -= gained;
+}
+
 /// The next chunk of the prompt whose turn it is.
 double Scheduler::read_chunk(std::int64_t longest) {
   const auto begin = Clock::now();
@@ -308,7 +318,8 @@ double Scheduler::read_chunk(std::int64_t longest) {
   jobs_.splice(jobs_.end(), jobs_, turn);  // the others' turns come first now
   const std::int64_t from = job.session->computed();
   try {
-    job.session->advance(longest);
+    catch_up(job);
+    if (job.reading()) job.session->advance(longest);
     job.ended.prefill_seconds += seconds_since(begin);
     job.request.listener->progress(job.session->computed(), std::int64_t(job.request.ids.size()));
   } catch (...) {

@@ -137,6 +137,7 @@ class Scheduler {
   double decode_step();
   double read_chunk(std::int64_t longest);
   std::int64_t longest_chunk() const;
+  void catch_up(Job& job);
   void give_token(Job& job);
   void end(Job& job, Finish finish, std::exception_ptr error = nullptr);
   void fit_memory();

@@ -252,6 +252,30 @@ TEST(Scheduler, AShortPromptNeedNotWaitForALongOne) {
   EXPECT_EQ(ear->ids, alone(some_ids(3000), 2));
 }
 
+TEST(Scheduler, ACommonBeginningIsReadOnceByAllThatCameAtOnce) {
+  Rig rig(4000);
+  Scheduler s(rig.engine, {.parallel = 8, .cache_bytes = kPlenty, .chunk = 100});
+  std::vector<std::shared_ptr<Ear>> ears;
+  std::vector<Ids> prompts;
+  for (int i = 0; i < 8; ++i) {
+    prompts.push_back(joined(some_ids(2000), some_ids(30, i + 1)));
+    Request r = request(prompts.back(), ears.emplace_back(std::make_shared<Ear>()), 5);
+    for (std::int64_t at = 100; at <= 2000; at += 100) r.snapshot_at.push_back(at);
+    s.submit(std::move(r));
+  }
+  for (std::size_t i = 0; i < 8; ++i) {
+    ears[i]->wait();
+    EXPECT_EQ(ears[i]->ids, alone(prompts[i], 5)) << i;
+  }
+  int read = 0;
+  for (const auto& p : rig.backend->passes)
+    if (p.phase == plan::Phase::prefill) read += p.rows;
+  EXPECT_LE(read, 2000 + 8 * 30 + 100);  // at most one chunk twice: the first may be read before the others come
+  std::int64_t known = 0;
+  for (const auto& ear : ears) known += ear->end.prompt.reused;
+  EXPECT_EQ(known, 8 * 2030 - read);
+}
+
 TEST(Scheduler, AConversationReadsOnlyWhatIsNew) {
   Rig rig;
   Scheduler s(rig.engine, {.cache_bytes = kPlenty});
