@@ -345,6 +345,9 @@ class Connection::Answer : public Exchange {
   }
   ~Answer() override {
     if (!complete_) reply({.status = 500, .fields = {}, .body = {}});  // nobody can answer any more
+    // The last to let go of a connection ends it, and that must happen on the server's thread.
+    net::io_context& io = connection_->io();
+    net::post(io, [c = std::move(connection_)] {});
   }
   void reply(Reply r) override {
     complete_ = true;

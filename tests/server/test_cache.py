@@ -210,7 +210,6 @@ class Prompts(CacheCase):
                 fresh = cold.complete(ids, max_tokens=3, logprobs=5)
                 self.assertEqual((cached(fresh), fresh["choices"]), (0, warm["choices"]))
 
-    @unittest.skip("fails: each of those that come together reads it, where it is longer than one pass")
     def test_a_shared_beginning_is_read_once_by_those_who_come_together(self):
         system = {"role": "system", "content": "Shared rules. " + " ".join(f"Point {i} of the list." for i in range(300))}
         with Server(*self.flags, "--parallel", 8) as s:
