@@ -25,6 +25,7 @@ endif
 deps-test:
 ifndef SKIP_DEPS
 	@tools/install_deps.sh test
+	@tools/test_clients.sh
 endif
 
 build: deps ## installs packages, builds build/lily

@@ -7,10 +7,10 @@ set -eu
 
 APT_BUILD="g++ cmake ninja-build pkg-config python3 binutils
   nlohmann-json3-dev libcli11-dev libspdlog-dev libfmt-dev libpcre2-dev libutf8proc-dev
-  libcurl4-openssl-dev libssl-dev libedit-dev libgtest-dev libbenchmark-dev"
+  libcurl4-openssl-dev libssl-dev libboost-dev libedit-dev libgtest-dev libbenchmark-dev"
 # Tests that need one of these are skipped, visibly, where it cannot be had.
-APT_TEST="clang qemu-user g++-aarch64-linux-gnu"
-BREW="cmake ninja pkgconf nlohmann-json cli11 spdlog fmt pcre2 utf8proc openssl@3 googletest google-benchmark"
+APT_TEST="clang python3-venv qemu-user g++-aarch64-linux-gnu haproxy chromium chromium-driver"
+BREW="cmake ninja pkgconf nlohmann-json cli11 spdlog fmt pcre2 utf8proc openssl@3 boost googletest google-benchmark"
 
 say() { echo "install_deps: $*" >&2; }
 

@@ -1,5 +1,10 @@
 #include "base/memory_use.h"
 
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+
 #include <sys/resource.h>
 
 namespace lily {
@@ -12,6 +17,13 @@ std::int64_t peak_resident_bytes() {
 #else
   return std::int64_t(use.ru_maxrss) * 1024;
 #endif
+}
+
+std::int64_t physical_memory_bytes() {
+  const std::int64_t machine = std::int64_t(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
+  std::ifstream group("/sys/fs/cgroup/memory.max");  // absent, or "max", where there is no limit
+  std::int64_t limit = 0;
+  return group >> limit && limit > 0 ? std::min(limit, machine) : machine;
 }
 
 }  // namespace lily

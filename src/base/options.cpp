@@ -112,7 +112,7 @@ struct Row : Option {
   }
 };
 
-constexpr const char* kModelCommands = "run chat bench logits eval tokenize detokenize template inspect";
+constexpr const char* kModelCommands = "run chat serve bench logits eval tokenize detokenize template inspect";
 
 void positional_rows(std::vector<Option>& t) {
   t.push_back(Row(kModelCommands, "MODEL", "",
@@ -136,34 +136,57 @@ void positional_rows(std::vector<Option>& t) {
 
 void generation_rows(std::vector<Option>& t) {
   const char* gen = "run chat";
+  const char* sampled = "run chat serve";
   t.push_back(Row(gen, "system", "TEXT", "system message").to(&Settings::system));
   t.push_back(Row(gen, "max-tokens", "N", "longest answer, thinking included")
                   .to(&Settings::max_tokens, 1, kMaxInt, "to the end of the context window"));
-  t.push_back(Row(gen, "max-context", "N", "context window in tokens, at most the model's; 0: all of it")
+  t.push_back(Row(sampled, "max-context", "N", "context window in tokens, at most the model's; 0: all of it")
                   .to(&Settings::max_context, 0, kMaxInt, "the model's"));
   const std::string model = "the model's generation_config.json, else ";
-  t.push_back(Row(gen, "temp", "X", "temperature; 0 takes the likeliest token each time")
+  t.push_back(Row(sampled, "temp", "X", "temperature; 0 takes the likeliest token each time")
                   .to(&Settings::temperature, 0, 100, model + "1"));
-  t.push_back(Row(gen, "top-p", "X", "keep the likeliest tokens that together reach this probability")
+  t.push_back(Row(sampled, "top-p", "X", "keep the likeliest tokens that together reach this probability")
                   .to(&Settings::top_p, 0, 1, model + "1 (off)"));
   t.push_back(
-      Row(gen, "top-k", "N", "keep the N likeliest tokens; 0: all").to(&Settings::top_k, 0, kMaxInt, model + "0"));
-  t.push_back(Row(gen, "min-p", "X", "drop tokens below this share of the likeliest one's probability")
+      Row(sampled, "top-k", "N", "keep the N likeliest tokens; 0: all").to(&Settings::top_k, 0, kMaxInt, model + "0"));
+  t.push_back(Row(sampled, "min-p", "X", "drop tokens below this share of the likeliest one's probability")
                   .to(&Settings::min_p, 0, 1, model + "0"));
-  t.push_back(Row(gen, "presence-penalty", "X", "subtracted from the logit of every token generated before")
+  t.push_back(Row(sampled, "presence-penalty", "X", "subtracted from the logit of every token generated before")
                   .to(&Settings::presence_penalty, -2, 2, model + "0"));
-  t.push_back(Row(gen, "frequency-penalty", "X", "subtracted once for each time a token was generated before")
+  t.push_back(Row(sampled, "frequency-penalty", "X", "subtracted once for each time a token was generated before")
                   .to(&Settings::frequency_penalty, -2, 2, model + "0"));
   t.push_back(
-      Row(gen, "repetition-penalty", "X", "divides (multiplies, when negative) the logit of every token seen before")
+      Row(sampled, "repetition-penalty", "X", "divides (multiplies, when negative) the logit of every token seen before")
           .to(&Settings::repetition_penalty, 0.01, 100, model + "1"));
-  t.push_back(Row(gen, "seed", "N", "same seed, same text").to(&Settings::seed, "another one each time"));
+  t.push_back(Row(sampled, "seed", "N", "same seed, same text").to(&Settings::seed, "another one each time"));
   t.push_back(Row(gen, "no-think", "", "answer without thinking first").to(&Settings::no_think));
   t.push_back(Row("run", "raw", "", "no chat template: the prompt's text goes in as it is, control tokens included")
                   .to(&Settings::raw));
   t.push_back(Row(gen, "stats", "", "prefill and decode tokens/s at the end, on standard error").to(&Settings::stats));
   t.push_back(Row("chat", "tools", "FILE", "JSON list of tools as the OpenAI API has them; you give each call's result")
                   .to(&Settings::tools_file));
+}
+
+void serve_rows(std::vector<Option>& t) {
+  t.push_back(Row("serve", "host", "ADDRESS", "listen here; an address that others reach needs --api-key or --insecure").to(&Settings::host));
+  t.push_back(Row("serve", "port", "N", "… and on this port; 0: any free one").to(&Settings::port, 0, 65535));
+  Row key("serve", "api-key", "KEY", "what clients must send; the variable is better, since others see a command line");
+  key.env = "LILY_API_KEY";
+  t.push_back(std::move(key).to(&Settings::api_key));
+  t.push_back(Row("serve", "insecure", "", "listen on an address that others reach without a key").to(&Settings::insecure));
+  t.push_back(Row("serve", "alias", "NAME", "another name that requests may give the model").each_to(&Settings::aliases));
+  t.push_back(Row("serve", "parallel", "N", "requests that are answered at once").to(&Settings::parallel, 1, 64));
+  t.push_back(Row("serve", "queue", "N", "requests that wait; one more is told to come again").to(&Settings::queue, 0, 100000));
+  t.push_back(Row("serve", "cache-bytes", "BYTES", "memory of conversations (running, and kept for their next turn): a number, with k, m or g, or auto").to(&Settings::cache_bytes));
+  t.push_back(Row("serve", "cache-dir", "DIR", "keep conversations here, too, so that they survive a restart; holds prompts in readable form").to(&Settings::cache_dir));
+  t.push_back(Row("serve", "allowed-host", "NAME", "a Host that requests may name beside localhost and addresses").each_to(&Settings::allowed_hosts));
+  t.push_back(Row("serve", "allowed-origin", "ORIGIN", "a site whose pages may use the server: https://chat.example").each_to(&Settings::allowed_origins));
+  t.push_back(Row("serve", "think", "on|off", "thinking, where a request does not say").choice(&Settings::think));
+  t.push_back(Row("serve", "preserve-thinking", "on|off", "keep earlier turns' thinking in the prompt, where a request does not say").choice(&Settings::preserve_thinking));
+  t.push_back(Row("serve", "restore-reasoning", "on|off", "inside a tool loop, give a client that dropped the reasoning the remembered one back").choice(&Settings::restore_reasoning));
+  t.push_back(Row("serve", "thinking-budget", "N", "tokens of thinking, where a request does not say").to(&Settings::thinking_budget, 0, kMaxInt, "no limit"));
+  t.push_back(Row("serve", "strip-volatile-line", "REGEX", "leave out lines of the system message that begin with a match").each_to(&Settings::volatile_lines));
+  t.push_back(Row("serve", "drain", "SECONDS", "after SIGTERM, how long running answers may take").to(&Settings::drain_seconds, 0, 86400));
 }
 
 void bench_rows(std::vector<Option>& t) {
@@ -241,6 +264,7 @@ std::vector<Option> make_table() {
   std::vector<Option> t;
   positional_rows(t);
   generation_rows(t);
+  serve_rows(t);
   bench_rows(t);
   analysis_rows(t);
   common_rows(t);

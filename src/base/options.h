@@ -67,6 +67,17 @@ struct Settings {
   std::vector<std::string> ablate;
   std::string peer, plot_file;
 
+  // serve
+  std::string host = "127.0.0.1";
+  int port = 8000;
+  std::string api_key;
+  bool insecure = false;
+  std::vector<std::string> aliases, allowed_hosts, allowed_origins, volatile_lines;
+  std::string cache_bytes = "auto", cache_dir;
+  int parallel = 4, queue = 64, drain_seconds = 30;
+  std::string think, preserve_thinking, restore_reasoning = "on";
+  std::optional<int> thinking_budget;
+
   // pull
   std::string repo, revision = "main", name;
 

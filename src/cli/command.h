@@ -23,6 +23,7 @@ const Command* find_command(std::string_view name);  // null when there is none
 
 void cmd_run(const Settings&);
 void cmd_chat(const Settings&);
+void cmd_serve(const Settings&);
 void cmd_bench(const Settings&);
 void cmd_logits(const Settings&);
 void cmd_eval(const Settings&);

@@ -64,6 +64,14 @@ const std::vector<Command>& commands() {
        "else to standard error.",
        {"lily chat tiny", "lily chat tiny --system 'Answer briefly.' --temp 0", "lily chat tiny --tools weather.json"},
        cmd_chat},
+      {"serve",
+       "an OpenAI-compatible HTTP server",
+       "Chat completions, completions, models, tokenize, detokenize, apply-template, health, status, metrics, and a chat page at /. "
+       "Conversations stay in memory, so that a turn reads only what is new; --cache-bytes is the room for all of them. Listens on "
+       "127.0.0.1 unless told otherwise. SIGTERM ends it after the answers that are under way.",
+       {"lily serve tiny", "LILY_API_KEY=secret lily serve qwen3.6-35b-a3b --host 0.0.0.0 --mlock",
+        "lily serve tiny --port 8080 --parallel 8 --cache-bytes 2g --think off"},
+       cmd_serve},
       {"bench",
        "measure prefill and decode speed",
        bench_details(),

@@ -30,7 +30,7 @@ Prompt Prompter::raw(const std::string& text) const {
   return prompt;
 }
 
-SamplerOptions sampler_options(const Settings& s, const std::filesystem::path& model_dir) {
+SamplingFields sampling_fields(const Settings& s, const std::filesystem::path& model_dir) {
   const SamplingFields flags{.temperature = s.temperature,
                              .top_p = s.top_p,
                              .min_p = s.min_p,
@@ -39,7 +39,11 @@ SamplerOptions sampler_options(const Settings& s, const std::filesystem::path& m
                              .repetition_penalty = s.repetition_penalty,
                              .top_k = s.top_k,
                              .seed = s.seed};
-  return flags.or_else(read_generation_config(model_dir)).options();
+  return flags.or_else(read_generation_config(model_dir));
+}
+
+SamplerOptions sampler_options(const Settings& s, const std::filesystem::path& model_dir) {
+  return sampling_fields(s, model_dir).options();
 }
 
 }  // namespace lily::cli

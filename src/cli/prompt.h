@@ -34,6 +34,8 @@ class Prompter {
   TemplateStyle style_;
 };
 
+/// What the flags say about sampling, else the model's generation_config.json; the rest is left open.
+SamplingFields sampling_fields(const Settings& settings, const std::filesystem::path& model_dir);
 /// What the flags say about sampling, else the model's generation_config.json, else neutral.
 SamplerOptions sampler_options(const Settings& settings, const std::filesystem::path& model_dir);
 

@@ -21,8 +21,43 @@ Engine::Engine(std::unique_ptr<Backend> backend, const ModelShape& shape, Engine
   }
 }
 
-std::unique_ptr<Session> Engine::session() {
-  return std::make_unique<Session>(*this);
+std::unique_ptr<Session> Engine::session(std::shared_ptr<PrefixCache> cache) {
+  return std::make_unique<Session>(*this, std::move(cache));
+}
+
+std::vector<std::exception_ptr> Engine::decode(std::span<Session* const> sessions) {
+  std::vector<std::exception_ptr> failed(sessions.size());
+  std::vector<Segment> segments;
+  std::vector<std::size_t> whose;
+  for (std::size_t i = 0; i < sessions.size(); ++i) {
+    Session& s = *sessions[i];
+    const auto known = std::size_t(s.state_.length);
+    if (known >= s.tokens_.size()) continue;  // its logits are there
+    s.logits_.clear();
+    segments.push_back({.state = &s.state_, .ids = {&s.tokens_[known], 1}, .logits_of = {0}});
+    whose.push_back(i);
+  }
+  if (segments.empty()) return failed;
+  const auto vocab = std::size_t(shape_.vocab);
+  std::vector<float> rows(segments.size() * vocab);
+  std::exception_ptr pass;
+  try {
+    backend_->run(plan::Phase::decode, segments, rows.data());
+  } catch (...) {
+    pass = std::current_exception();
+  }
+  for (std::size_t i = 0; i < whose.size(); ++i) {
+    Session& s = *sessions[whose[i]];
+    try {
+      if (pass) std::rethrow_exception(pass);
+      s.logits_.assign(rows.begin() + std::ptrdiff_t(i * vocab), rows.begin() + std::ptrdiff_t((i + 1) * vocab));
+      require_finite(s.logits_);
+    } catch (...) {
+      failed[whose[i]] = std::current_exception();
+      s.drop_everything();
+    }
+  }
+  return failed;
 }
 
 void Engine::check_ids(std::span<const std::int32_t> ids) const {

@@ -11,16 +11,18 @@
 //     Sampler sampler(SamplerOptions{.temperature = 0});
 //     while (!is_end(id = session->next(sampler))) …        // decode
 //
-// (engine/generate.h does this loop with limits, cancelling and timing.)
+// (engine/generate.h does this loop with limits, cancelling and timing; engine/scheduler.h does it for several
+// conversations at once, which share a cache and the reading of weights.)
 //
 // Bits: a prompt is always read in the arithmetic of Phase::prefill and a generated token in that of Phase::decode.
-// Neither the chunks of a prompt nor where it was resumed changes a bit of the result.
+// Neither the chunks of a prompt, nor where it was resumed, nor who else was in the pass changes a bit of the result.
 //
 // Errors: lily::Error. A session whose pass failed (non-finite logits, …) is as new afterwards: its state and every
-// snapshot of it are dropped. Not thread-safe: one pass at a time through an engine.
+// snapshot on its way are dropped. Not thread-safe: one pass at a time through an engine.
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <span>
@@ -28,7 +30,7 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "engine/snapshots.h"
+#include "engine/prefix_cache.h"
 
 namespace lily {
 
@@ -37,7 +39,7 @@ class Sampler;  // engine/sampler.h
 struct EngineOptions {
   BackendOptions backend;
   int max_context = 0;  // tokens; 0: the model's; more than the model's is refused
-  int snapshots = 2;    // most a session keeps; each costs StateLayout::recurrent_bytes() and the logits
+  int snapshots = 2;    // most that a session with a cache of its own keeps; each costs StateLayout::recurrent_bytes() and the logits
 };
 
 struct SyncReport {
@@ -60,34 +62,52 @@ class Engine;
 
 class Session {
  public:
-  explicit Session(Engine& engine);
+  /// `cache`: shared with other sessions; null: one of its own, of EngineOptions::snapshots.
+  explicit Session(Engine& engine, std::shared_ptr<PrefixCache> cache = nullptr);
   /// Reads `ids` so that the next step predicts what follows them.
   /// Error(invalid_argument), before anything is computed: no ids, an id outside the vocabulary, or no room for even
   /// one more token in the window.
   SyncReport sync(std::span<const std::int32_t> ids, const SyncOptions& options = {});
+
+  /// The same, pass by pass: begin() goes to the longest beginning of `ids` that has a state (errors as sync's), advance()
+  /// reads the next pass, of at most `longest` tokens (0: the back end's), until none are left to_read().
+  SyncReport begin(std::vector<std::int32_t> ids, std::vector<std::int64_t> snapshot_at);
+  void advance(std::int64_t longest = 0);
+  std::int64_t to_read() const { return std::int64_t(prompt_.size()) - state_.length; }
+
   /// Samples from the current logits and appends the token to the timeline; it is computed when the next logits are
   /// wanted. Error(invalid_argument) when the window is full.
   std::int32_t next(Sampler& sampler);
+  /// Appends a token that somebody else chose.
+  void append(std::int32_t id);
   /// Logits that predict the token after the timeline: [vocab], valid until the next call.
   /// Error(numerical) when one is not finite.
   std::span<const float> logits();
+  /// Keeps what has been computed of the timeline in the cache.
+  void keep_snapshot();
   const std::vector<std::int32_t>& tokens() const { return tokens_; }
-  std::int64_t room() const;  // tokens that still fit into the window
-  void reset();               // an empty timeline; snapshots stay
-  std::int64_t snapshot_bytes() const { return snapshots_.bytes(); }
+  std::int64_t computed() const { return state_.length; }  // tokens in the state: all, or all but the last
+  std::int64_t room() const;                               // tokens that still fit into the window
+  void reset();                                            // an empty timeline; snapshots stay
+  PrefixCache& cache() { return *cache_; }
+  /// Memory that would be free if it ended: its state and logits, and the KV blocks that nobody shares.
+  std::int64_t own_bytes() const;
 
  private:
+  friend class Engine;
   std::int64_t resume(std::span<const std::int32_t> ids);
-  void read(std::span<const std::int32_t> ids, std::int64_t end, bool want_logits);
-  void run(plan::Phase phase, std::span<const std::int32_t> ids, bool want_logits);
-  void keep_snapshot();
+  void read(std::span<const std::int32_t> ids, bool want_logits);
+  void require_room() const;
   void drop_everything();
 
   Engine& engine_;
+  std::shared_ptr<PrefixCache> cache_;
   SequenceState state_;
-  std::vector<std::int32_t> tokens_;  // the timeline; state_.length of them, all or all but the last, are in the state
-  std::vector<float> logits_;         // [vocab] after state_.length tokens; empty: not computed
-  SnapshotList snapshots_;
+  std::vector<std::int32_t> tokens_;    // the timeline; state_.length of them, all or all but the last, are in the state
+  std::vector<float> logits_;           // [vocab] after state_.length tokens; empty: not computed
+  std::vector<std::int32_t> prompt_;    // what begin() was given
+  std::vector<std::int64_t> stops_;     // lengths at which to keep a snapshot, ascending
+  std::size_t next_stop_ = 0;
 };
 
 /// Called with logits [rows, vocab] of ids first_row … first_row + rows - 1.
@@ -100,7 +120,10 @@ class Engine {
   /// Over a back end of one's own (tests).
   Engine(std::unique_ptr<Backend> backend, const ModelShape& shape, EngineOptions options);
 
-  std::unique_ptr<Session> session();
+  std::unique_ptr<Session> session(std::shared_ptr<PrefixCache> cache = nullptr);
+  /// Computes the last token of each session that has one to compute, in one pass that reads the weights once. Returns what went
+  /// wrong with each (null: nothing); a session that failed is as new. At most max_rows() of the back end.
+  std::vector<std::exception_ptr> decode(std::span<Session* const> sessions);
   Backend& backend() { return *backend_; }
   const ModelShape& shape() const { return shape_; }
   const EngineOptions& options() const { return options_; }

@@ -9,25 +9,48 @@
 
 namespace lily {
 
-Session::Session(Engine& engine)
-    : engine_(engine), state_(engine.backend().state_layout()), snapshots_(engine.options().snapshots) {}
+Session::Session(Engine& engine, std::shared_ptr<PrefixCache> cache)
+    : engine_(engine), cache_(std::move(cache)), state_(engine.backend().state_layout()) {
+  if (!cache_) cache_ = std::make_shared<PrefixCache>(CacheLimits{.snapshots = engine.options().snapshots});
+}
 
 std::int64_t Session::room() const {
   return engine_.max_context() - std::int64_t(tokens_.size());
+}
+
+std::int64_t Session::own_bytes() const {
+  std::int64_t bytes = state_.layout.recurrent_bytes() + std::int64_t(engine_.shape().vocab) * 4;
+  for (const auto& block : state_.blocks)
+    if (block.use_count() == 1) bytes += block->bytes();
+  return bytes;
 }
 
 void Session::reset() {
   state_.reset();
   tokens_.clear();
   logits_.clear();
+  prompt_.clear();
 }
 
 void Session::drop_everything() {
+  cache_->forget(tokens_);
+  cache_->forget(prompt_);
   reset();
-  snapshots_.clear();
 }
 
 SyncReport Session::sync(std::span<const std::int32_t> ids, const SyncOptions& options) {
+  const SyncReport report = begin({ids.begin(), ids.end()}, options.snapshot_at);
+  const auto total = std::int64_t(ids.size());
+  while (true) {
+    if (options.progress && !options.progress(state_.length, total)) {
+      throw Error(ErrorCode::cancelled, fmt::format("cancelled after {} of {} prompt tokens", state_.length, total));
+    }
+    if (to_read() == 0) return report;
+    advance();
+  }
+}
+
+SyncReport Session::begin(std::vector<std::int32_t> ids, std::vector<std::int64_t> snapshot_at) {
   const auto total = std::int64_t(ids.size());
   if (ids.empty()) throw Error(ErrorCode::invalid_argument, "the prompt is empty");
   engine_.check_ids(ids);
@@ -39,25 +62,24 @@ SyncReport Session::sync(std::span<const std::int32_t> ids, const SyncOptions& o
   SyncReport report;
   report.reused = resume(ids);
   report.computed = total - report.reused;
+  prompt_ = std::move(ids);
+  stops_ = std::move(snapshot_at);
+  if (stops_.empty()) stops_.push_back(total);
+  std::erase_if(stops_, [&](std::int64_t at) { return at <= report.reused || at > total; });
+  std::sort(stops_.begin(), stops_.end());
+  next_stop_ = 0;
+  return report;
+}
 
-  std::vector<std::int64_t> stops = options.snapshot_at;
-  std::erase_if(stops, [&](std::int64_t at) { return at <= report.reused || at > total; });
-  std::sort(stops.begin(), stops.end());
-  if (options.snapshot_at.empty() && report.computed > 0) stops.push_back(total);
-
-  auto stop = stops.begin();
-  while (true) {
-    if (options.progress && !options.progress(state_.length, total)) {
-      throw Error(ErrorCode::cancelled, fmt::format("cancelled after {} of {} prompt tokens", state_.length, total));
-    }
-    if (state_.length == total) return report;
-    const std::int64_t goal = stop != stops.end() ? *stop : total;
-    const std::int64_t end = state_.length + next_pass(goal - state_.length, engine_.backend().max_rows());
-    read(ids, end, end == total);
-    if (stop != stops.end() && end == *stop) {
-      keep_snapshot();
-      while (stop != stops.end() && *stop == end) ++stop;
-    }
+void Session::advance(std::int64_t longest) {
+  const std::int64_t most = engine_.backend().max_rows(), total = std::int64_t(prompt_.size()), from = state_.length;
+  const std::int64_t goal = next_stop_ < stops_.size() ? stops_[next_stop_] : total;
+  const std::int64_t end = from + next_pass(goal - from, longest > 0 ? std::min(longest, most) : most);
+  read(std::span(prompt_).subspan(std::size_t(from), std::size_t(end - from)), end == total);
+  tokens_.assign(prompt_.begin(), prompt_.begin() + end);
+  if (next_stop_ < stops_.size() && end == stops_[next_stop_]) {
+    keep_snapshot();
+    while (next_stop_ < stops_.size() && stops_[next_stop_] == end) ++next_stop_;
   }
 }
 
@@ -67,7 +89,7 @@ std::int64_t Session::resume(std::span<const std::int32_t> ids) {
   const auto total = std::int64_t(ids.size());
   const bool extends = here <= total && std::equal(ids.begin(), ids.begin() + here, tokens_.begin()) &&
                        (here < total || !logits_.empty());
-  const Snapshot* snapshot = snapshots_.deepest(ids);
+  const std::shared_ptr<const Snapshot> snapshot = cache_->deepest(ids);
   if (snapshot && (!extends || std::int64_t(snapshot->ids.size()) > here)) {
     snapshot->restore(state_);
     logits_ = snapshot->logits;
@@ -79,20 +101,14 @@ std::int64_t Session::resume(std::span<const std::int32_t> ids) {
   return state_.length;
 }
 
-void Session::read(std::span<const std::int32_t> ids, std::int64_t end, bool want_logits) {
-  const std::int64_t begin = state_.length;
-  run(plan::Phase::prefill, ids.subspan(begin, end - begin), want_logits);
-  tokens_.assign(ids.begin(), ids.begin() + end);
-}
-
-void Session::run(plan::Phase phase, std::span<const std::int32_t> ids, bool want_logits) {
+void Session::read(std::span<const std::int32_t> ids, bool want_logits) {
   // The old logits go first: should the pass fail, nobody takes them for the new ones.
   logits_.clear();
   Segment segment{.state = &state_, .ids = ids, .logits_of = {}};
   if (want_logits) segment.logits_of = {std::int32_t(ids.size()) - 1};
   try {
     std::vector<float> logits(want_logits ? std::size_t(engine_.shape().vocab) : 0);
-    engine_.backend().run(phase, {&segment, 1}, want_logits ? logits.data() : nullptr);
+    engine_.backend().run(plan::Phase::prefill, {&segment, 1}, want_logits ? logits.data() : nullptr);
     require_finite(logits);
     logits_ = std::move(logits);
   } catch (...) {
@@ -103,28 +119,38 @@ void Session::run(plan::Phase phase, std::span<const std::int32_t> ids, bool wan
 }
 
 void Session::keep_snapshot() {
-  snapshots_.keep(tokens_, state_, logits_);
+  const std::span<const std::int32_t> absorbed(tokens_.data(), std::size_t(state_.length));
+  cache_->keep(std::make_shared<const Snapshot>(absorbed, state_, logits_), prompt_.empty() ? absorbed : prompt_);
 }
 
 std::span<const float> Session::logits() {
   if (tokens_.empty()) throw Error(ErrorCode::invalid_argument, "the session has no tokens to predict from");
-  if (const auto known = std::size_t(state_.length); known < tokens_.size()) {
-    const std::int32_t pending = tokens_[known];  // run() may drop tokens_ when it fails
-    run(plan::Phase::decode, {&pending, 1}, true);
+  if (std::size_t(state_.length) < tokens_.size()) {
+    Session* const self = this;
+    if (const std::exception_ptr failed = engine_.decode({&self, 1})[0]) std::rethrow_exception(failed);
   }
   if (logits_.empty()) throw Error(ErrorCode::invalid_argument, "the session's prompt was not read to its end");
   return logits_;
 }
 
-std::int32_t Session::next(Sampler& sampler) {
+void Session::require_room() const {
   if (room() <= 0) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("the context window of {} tokens is full", engine_.max_context()));
   }
+}
+
+std::int32_t Session::next(Sampler& sampler) {
+  require_room();
   const std::int32_t id = sampler.sample(logits());
+  append(id);
   sampler.accept(id);
-  tokens_.push_back(id);
   return id;
+}
+
+void Session::append(std::int32_t id) {
+  require_room();
+  tokens_.push_back(id);
 }
 
 void require_finite(std::span<const float> logits) {

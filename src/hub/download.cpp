@@ -16,9 +16,9 @@
 #include <thread>
 #include <vector>
 
+#include "base/digest.h"
 #include "base/error.h"
 #include "base/json_fault.h"
-#include "hub/digest.h"
 
 namespace lily::hub {
 namespace {

@@ -13,9 +13,9 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "base/digest.h"
 #include "base/error.h"
 #include "base/json_fault.h"
-#include "hub/digest.h"
 #include "hub/download.h"
 #include "hub/listing.h"
 

@@ -30,7 +30,7 @@ StateLayout::StateLayout(const ModelShape& shape, DType type)
   kv_block_bytes = attention_layers * kv_layer_bytes;
 }
 
-KvBlock::KvBlock(std::int64_t bytes) : alignment_(bytes >= kHugePage ? std::size_t(kHugePage) : 64) {
+KvBlock::KvBlock(std::int64_t bytes) : bytes_(bytes), alignment_(bytes >= kHugePage ? std::size_t(kHugePage) : 64) {
   // A model without attention layers has blocks of no bytes; they still count positions.
   const auto size = std::size_t(std::max<std::int64_t>(bytes, 1));
   data_ = static_cast<std::byte*>(::operator new(size, std::align_val_t(alignment_), std::nothrow));

@@ -64,8 +64,10 @@ class KvBlock {
   KvBlock& operator=(const KvBlock&) = delete;
   std::byte* data() { return data_; }
   const std::byte* data() const { return data_; }
+  std::int64_t bytes() const { return bytes_; }
 
  private:
+  std::int64_t bytes_;
   std::size_t alignment_;
   std::byte* data_;
 };

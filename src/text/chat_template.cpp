@@ -71,34 +71,10 @@ std::string_view strip_newlines_right(std::string_view s) {
   return n == std::string_view::npos ? std::string_view() : s.substr(0, n + 1);
 }
 
-struct AssistantParts {
-  std::string_view reasoning, content;
-};
-
-// An inline think block: reasoning is what stands before the first closing tag, content what stands after the last.
-AssistantParts split_assistant(const Message& message) {
-  const std::string_view content = python_strip(message.content);
-  if (message.reasoning) return {python_strip(*message.reasoning), content};
-  const size_t first = content.find(kThinkClose);
-  if (first == std::string_view::npos) return {{}, content};
-  std::string_view reasoning = strip_newlines_right(content.substr(0, first));
-  const size_t open = reasoning.rfind(kThinkOpen);
-  if (open != std::string_view::npos) reasoning.remove_prefix(open + kThinkOpen.size());
-  const std::string_view after = content.substr(content.rfind(kThinkClose) + kThinkClose.size());
-  return {python_strip(reasoning), strip_newlines_left(after)};
-}
-
 // A user turn that is nothing but a tool's answer does not count as a question.
 bool is_query(const Message& message) {
   const std::string_view content = python_strip(message.content);
   return message.role == ChatRole::user && !(content.starts_with(kResponseOpen) && content.ends_with(kResponseClose));
-}
-
-size_t last_query(const std::vector<Message>& messages) {
-  for (size_t i = messages.size(); i-- > 0;) {
-    if (is_query(messages[i])) return i;
-  }
-  return messages.empty() ? 0 : messages.size() - 1;
 }
 
 // How Python's str() writes a scalar that JSON writes so.
@@ -200,7 +176,7 @@ class Renderer {
   }
 
   void assistant(const Message& message, bool after_query) {
-    const AssistantParts parts = split_assistant(message);
+    const AssistantParts parts = assistant_parts(message);
     const bool preserve = style_ == TemplateStyle::qwen3_6 && input_.preserve_thinking && *input_.preserve_thinking;
     markup("<|im_start|>assistant\n");
     if (preserve || after_query) {
@@ -273,6 +249,26 @@ std::optional<std::string> template_of_config(const std::filesystem::path& dir) 
 }
 
 }  // namespace
+
+AssistantParts assistant_parts(const Message& message) {
+  const std::string_view content = python_strip(message.content);
+  if (message.reasoning) return {python_strip(*message.reasoning), content};
+  // Reasoning is what stands before the first closing tag, content what stands after the last.
+  const size_t first = content.find(kThinkClose);
+  if (first == std::string_view::npos) return {{}, content};
+  std::string_view reasoning = strip_newlines_right(content.substr(0, first));
+  const size_t open = reasoning.rfind(kThinkOpen);
+  if (open != std::string_view::npos) reasoning.remove_prefix(open + kThinkOpen.size());
+  const std::string_view after = content.substr(content.rfind(kThinkClose) + kThinkClose.size());
+  return {python_strip(reasoning), strip_newlines_left(after)};
+}
+
+size_t last_query(const std::vector<Message>& messages) {
+  for (size_t i = messages.size(); i-- > 0;) {
+    if (is_query(messages[i])) return i;
+  }
+  return messages.empty() ? 0 : messages.size() - 1;
+}
 
 std::string RenderedPrompt::text() const {
   std::string all;

@@ -43,4 +43,14 @@ struct RenderedPrompt {
 /// its own; without a user message no turn counts as following one.
 RenderedPrompt render_chat(const ChatInput& input, TemplateStyle style);
 
+/// The two parts of an assistant's message as the template writes them: an inline think block is reasoning. Views into `message`.
+struct AssistantParts {
+  std::string_view reasoning, content;
+};
+AssistantParts assistant_parts(const Message& message);
+
+/// The last message that is a user's question, not a tool's answer in a user's clothes: the template shows the reasoning of what
+/// follows it. The last message where there is none.
+std::size_t last_query(const std::vector<Message>& messages);
+
 }  // namespace lily

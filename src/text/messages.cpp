@@ -69,12 +69,13 @@ void refuse_media(const json& part, const std::string& type, const std::string& 
   }
 }
 
-std::string part_text(const json& part, const std::string& path) {
+std::string part_text(const json& part, const std::string& path, Ignored& ignored) {
   if (part.is_string()) return part.get<std::string>();
   if (!part.is_object()) fail(path, "expected an object with 'type' and 'text', found " + kind_of(part));
   const json& type_field = member(part, "type");
   const std::string type = type_field.is_string() ? type_field.get<std::string>() : "";
   refuse_media(part, type, path);
+  ignored.others(part, "messages.content", {"type", "text", "refusal"});
   const json& text = type == "refusal" ? member(part, "refusal") : member(part, "text");
   if (text.is_string()) return text.get<std::string>();
   if (type.empty() || type == "text" || type == "input_text" || type == "output_text" || type == "refusal") {
@@ -83,12 +84,12 @@ std::string part_text(const json& part, const std::string& path) {
   fail(path + ".type", "unknown type " + quoted(type) + ", expected 'text'");
 }
 
-std::string content_text(const json& content, const std::string& path) {
+std::string content_text(const json& content, const std::string& path, Ignored& ignored) {
   if (content.is_null()) return {};
   if (content.is_string()) return content.get<std::string>();
   if (!content.is_array()) fail(path, "expected a string, null or a list of parts, found " + kind_of(content));
   std::string text;
-  for (size_t i = 0; i < content.size(); ++i) text += part_text(content[i], element(path, i));
+  for (size_t i = 0; i < content.size(); ++i) text += part_text(content[i], element(path, i), ignored);
   return text;
 }
 
@@ -121,7 +122,7 @@ std::vector<ToolArgument> read_arguments(const json& arguments) {
   return {{"arguments", text, ToolArgument::Kind::string}};
 }
 
-PastToolCall read_tool_call(const json& call, const std::string& path) {
+PastToolCall read_tool_call(const json& call, const std::string& path, Ignored& ignored) {
   if (!call.is_object()) fail(path, "expected an object, found " + kind_of(call));
   const json& wrapped = member(call, "function");
   if (!wrapped.is_null() && !wrapped.is_object())
@@ -133,17 +134,23 @@ PastToolCall read_tool_call(const json& call, const std::string& path) {
     fail(name_path, "expected the function's name, found " + kind_of(name));
   }
   const json& id = member(call, "id");
+  if (wrapped.is_object()) {
+    ignored.others(call, "messages.tool_calls", {"id", "type", "index", "function"});
+    ignored.others(function, "messages.tool_calls.function", {"name", "arguments"});
+  } else {
+    ignored.others(call, "messages.tool_calls", {"id", "type", "index", "name", "arguments"});
+  }
   return {id.is_string() ? id.get<std::string>() : "", name.get<std::string>(),
           read_arguments(member(function, "arguments"))};
 }
 
-std::vector<PastToolCall> read_tool_calls(const json& message, const std::string& path) {
+std::vector<PastToolCall> read_tool_calls(const json& message, const std::string& path, Ignored& ignored) {
   std::vector<PastToolCall> calls;
   const json& list = member(message, "tool_calls");
   if (!list.is_null() && !list.is_array()) fail(path + ".tool_calls", "expected a list, found " + kind_of(list));
-  for (size_t i = 0; i < list.size(); ++i) calls.push_back(read_tool_call(list[i], element(path + ".tool_calls", i)));
+  for (size_t i = 0; i < list.size(); ++i) calls.push_back(read_tool_call(list[i], element(path + ".tool_calls", i), ignored));
   const json& old_form = member(message, "function_call");
-  if (calls.empty() && !old_form.is_null()) calls.push_back(read_tool_call(old_form, path + ".function_call"));
+  if (calls.empty() && !old_form.is_null()) calls.push_back(read_tool_call(old_form, path + ".function_call", ignored));
   return calls;
 }
 
@@ -165,7 +172,7 @@ Message read_message(const json& source, const std::string& path, Ignored& ignor
   if (!source.is_object()) fail(path, "expected an object with 'role' and 'content', found " + kind_of(source));
   Message message;
   message.role = read_role(source, path);
-  message.content = content_text(member(source, "content"), path + ".content");
+  message.content = content_text(member(source, "content"), path + ".content", ignored);
   if (message.role == ChatRole::assistant) {
     for (const char* key : {"reasoning_content", "reasoning"}) {
       const json& reasoning = member(source, key);
@@ -176,7 +183,7 @@ Message read_message(const json& source, const std::string& path, Ignored& ignor
         fail(path + ".reasoning_content", "expected a string or null, found " + kind_of(reasoning));
       ignored.add(std::string("messages.") + key);
     }
-    message.tool_calls = read_tool_calls(source, path);
+    message.tool_calls = read_tool_calls(source, path, ignored);
     const json& refusal = member(source, "refusal");
     if (refusal.is_string() && message.content.empty()) message.content = refusal.get<std::string>();
     ignored.others(source, "messages",

@@ -46,25 +46,28 @@ class Backend : public lily::Backend {
   std::int64_t scratch_bytes() const override { return 0; }
 
   void run(plan::Phase phase, std::span<Segment> segments, float* logits, const LayerHook& hook) override {
-    Segment& s = segments[0];
-    passes.push_back({phase, int(s.ids.size()), int(s.logits_of.size())});
+    int rows = 0, wanted_rows = 0;
+    for (const Segment& s : segments) rows += int(s.ids.size()), wanted_rows += int(s.logits_of.size());
+    passes.push_back({phase, rows, wanted_rows});
     if (fail_at && passes.size() == fail_at) throw Error(ErrorCode::internal, "the device is gone");
-    s.state->reserve(s.state->length + std::int64_t(s.ids.size()));
-    std::size_t wanted = 0;
-    for (std::size_t i = 0; i < s.ids.size(); ++i) {
-      absorb(*s.state, s.ids[i]);
-      if (wanted < s.logits_of.size() && s.logits_of[wanted] == int(i)) {
-        write_logits(*s.state, logits + wanted * kVocab);
+    for (Segment& s : segments) {
+      s.state->reserve(s.state->length + std::int64_t(s.ids.size()));
+      std::size_t wanted = 0;
+      for (std::size_t i = 0; i < s.ids.size(); ++i) {
+        absorb(*s.state, s.ids[i]);
+        if (wanted == s.logits_of.size() || s.logits_of[wanted] != int(i)) continue;
+        write_logits(*s.state, logits);
         if (poison_length && s.state->length >= poison_length) {
           s.state->recurrent.recurrent[0] = NAN;
-          logits[wanted * kVocab + 17] = NAN;
+          logits[17] = NAN;
         }
+        logits += kVocab;
         ++wanted;
       }
     }
-    const std::vector<float> x(s.ids.size() * 4, float(passes.size()));
+    const std::vector<float> x(std::size_t(rows) * 4, float(passes.size()));
     if (hook) {
-      for (int layer = 0; layer < 2; ++layer) hook(layer, x.data(), int(s.ids.size()));
+      for (int layer = 0; layer < 2; ++layer) hook(layer, x.data(), rows);
     }
   }
 

@@ -152,16 +152,16 @@ TEST(Session, KeepsNoMoreSnapshotsThanAllowed) {
   Rig rig(64, {.snapshots = 2});
   Session s(rig.engine);
   s.sync(some_ids(50, 1));
-  const auto one = s.snapshot_bytes();
+  const auto one = s.cache().use().snapshot_bytes;
   EXPECT_GT(one, 0);
   for (int i = 2; i < 9; ++i) s.sync(some_ids(50, i));
-  EXPECT_EQ(s.snapshot_bytes(), 2 * one);
+  EXPECT_EQ(s.cache().use().snapshot_bytes, 2 * one);
   EXPECT_EQ(s.sync(some_ids(50, 7)).reused, 50);  // the last two are there, older ones are not
   EXPECT_EQ(s.sync(some_ids(50, 5)).reused, 0);
   Rig none(64, {.snapshots = 0});
   Session t(none.engine);
   t.sync(some_ids(50, 1));
-  EXPECT_EQ(t.snapshot_bytes(), 0);
+  EXPECT_EQ(t.cache().use().snapshot_bytes, 0);
 }
 
 TEST(Session, ProgressIsToldBeforeTheFirstChunkAndAfterEach) {
@@ -200,7 +200,7 @@ TEST(Session, NonFiniteLogitsFailTheStepAndDropTheStateWithItsSnapshots) {
   Rig rig(64);
   Session s(rig.engine);
   s.sync(some_ids(40));
-  EXPECT_GT(s.snapshot_bytes(), 0);
+  EXPECT_GT(s.cache().use().snapshot_bytes, 0);
   rig.backend->poison_length = 42;
   Sampler sampler = greedy();
   s.next(sampler);
@@ -213,7 +213,7 @@ TEST(Session, NonFiniteLogitsFailTheStepAndDropTheStateWithItsSnapshots) {
     EXPECT_NE(std::string(e.what()).find("token 17"), std::string::npos) << e.what();
   }
   EXPECT_TRUE(s.tokens().empty());
-  EXPECT_EQ(s.snapshot_bytes(), 0);
+  EXPECT_EQ(s.cache().use().snapshot_bytes, 0);
   rig.backend->poison_length = 0;
   EXPECT_EQ(s.sync(some_ids(40)).reused, 0);  // nothing of the old state is used again
   expect_logits(s, rig.cold_logits(some_ids(40)));
@@ -225,7 +225,7 @@ TEST(Session, NonFiniteLogitsOfAPromptFailSync) {
   rig.backend->poison_length = 1;
   EXPECT_THROW(s.sync(some_ids(40)), Error);
   EXPECT_TRUE(s.tokens().empty());
-  EXPECT_EQ(s.snapshot_bytes(), 0);
+  EXPECT_EQ(s.cache().use().snapshot_bytes, 0);
 }
 
 TEST(Session, AFailedPassLeavesASessionAsNew) {

@@ -2,9 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <future>
 #include <nlohmann/json.hpp>
 
 #include "engine/generate.h"
+#include "engine/scheduler.h"
 #include "model/load.h"
 
 namespace lily {
@@ -131,6 +133,58 @@ TEST_F(Tiny, SeveralSessionsDoNotMix) {
     }
   }
   EXPECT_EQ(together, alone);
+}
+
+/// Tokens and log probabilities as a client would see them.
+class Recorder : public Listener {
+ public:
+  bool token(const NextToken& t) override {
+    tokens.push_back(t);
+    return true;
+  }
+  void ended(const Ended& e) override {
+    EXPECT_FALSE(e.error);
+    over.set_value();
+  }
+  std::vector<NextToken> tokens;
+  std::promise<void> over;
+};
+
+TEST_F(Tiny, RequestsAtOnceGetTheBitsThatEachGetsAlone) {
+  const auto cases = golden_cases();
+  const auto run = [&](int parallel, std::int64_t chunk, int streams) {
+    Engine e = engine(false);
+    Scheduler scheduler(e, {.parallel = parallel, .cache_bytes = 1 << 30, .busy_chunk = chunk});
+    std::vector<std::shared_ptr<Recorder>> all;
+    for (int i = 0; i < streams; ++i) {
+      Request r;
+      r.ids = cases[std::size_t(i) * 3].prompt;
+      r.sampling = {.temperature = i % 2 ? 0.8 : 0.0, .seed = std::uint64_t(i)};
+      r.max_tokens = 12 + i;
+      r.logprobs = 3;
+      r.listener = all.emplace_back(std::make_shared<Recorder>());
+      EXPECT_TRUE(scheduler.submit(std::move(r)));
+    }
+    std::vector<std::vector<float>> said;
+    for (const auto& one : all) {
+      one->over.get_future().wait();
+      auto& bits = said.emplace_back();
+      for (const NextToken& t : one->tokens) {
+        bits.push_back(float(t.id));
+        bits.push_back(t.logprob);
+        for (const TokenLogprob& other : t.top) bits.push_back(other.logprob);
+      }
+    }
+    return said;
+  };
+  const auto alone = run(1, 128, 8);
+  for (const auto& one : alone) EXPECT_GT(one.size(), 10u);
+  for (const int streams : {2, 5, 8}) {
+    for (const std::int64_t chunk : {7, 64}) {
+      const auto together = run(streams, chunk, streams);
+      for (int i = 0; i < streams; ++i) EXPECT_EQ(together[std::size_t(i)], alone[std::size_t(i)]) << streams << " at once, number " << i;
+    }
+  }
 }
 
 }  // namespace

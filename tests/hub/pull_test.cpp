@@ -4,7 +4,7 @@
 
 #include <csignal>
 
-#include "hub/digest.h"
+#include "base/digest.h"
 #include "stand_in.h"
 
 namespace lily::hub {

@@ -16,7 +16,7 @@ ALLOWED |= {
     "cli": {"bench", "server", "text", "hub"} | set(CHAIN),
 }
 # Headers that say by themselves who may see them: the wide libraries stay where they belong.
-ONLY_IN = {"curl/curl.h": "hub", "openssl/evp.h": "hub", "CLI/": "cli", "boost/beast": "server"}
+ONLY_IN = {"curl/curl.h": "hub", "openssl/evp.h": "base", "CLI/": "cli", "boost/beast": "server"}
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(["<])([^">]+)[">]', re.MULTILINE)
 

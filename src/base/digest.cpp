@@ -1,4 +1,4 @@
-#include "hub/digest.h"
+#include "base/digest.h"
 
 #include <openssl/evp.h>
 
@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 
-namespace lily::hub {
+namespace lily {
 
 struct Digest::Context {
   EVP_MD_CTX* evp = EVP_MD_CTX_new();
@@ -48,4 +48,4 @@ std::string Digest::finish() {
   return hex;
 }
 
-}  // namespace lily::hub
+}  // namespace lily

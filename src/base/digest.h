@@ -1,4 +1,4 @@
-// The two hashes by which a hub names a file's content.
+// Hashes of content: SHA-256, and the one by which git (and so a hub) names a file.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace lily::hub {
+namespace lily {
 
 /// A running hash. `git_blob`: SHA-1 over "blob <size>\0" and the content, which is what a hub lists for small files.
 class Digest {
@@ -27,4 +27,4 @@ class Digest {
   std::unique_ptr<Context> context_;
 };
 
-}  // namespace lily::hub
+}  // namespace lily

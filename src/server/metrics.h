@@ -1,0 +1,13 @@
+// Counters and gauges as Prometheus reads them.
+#pragma once
+
+#include <string>
+
+#include "engine/scheduler.h"
+
+namespace lily::server {
+
+/// The text exposition format, version 0.0.4.
+std::string metrics_text(const SchedulerStatus& status, const CacheUse& cache);
+
+}  // namespace lily::server
