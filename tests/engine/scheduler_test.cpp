@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <thread>
 
 #include "fake_backend.h"
 
@@ -98,6 +100,16 @@ struct Ask {
   }
 };
 
+/// An answer that takes its time, so that it is still going on when something else has happened.
+std::shared_ptr<Ear> slow_ear() {
+  auto ear = std::make_shared<Ear>();
+  ear->on_token = [](int) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return true;
+  };
+  return ear;
+}
+
 /// What a session of its own answers.
 Ids alone(const Ids& prompt, std::int64_t max_tokens = 20) {
   Rig rig;
@@ -115,9 +127,12 @@ TEST(Scheduler, AnswersAsASessionDoes) {
 TEST(Scheduler, ManyAtOnceEachGetTheirOwnAnswer) {
   Rig rig;
   Scheduler s(rig.engine, {.parallel = 8, .cache_bytes = kPlenty, .busy_chunk = 16});
+  const auto first = slow_ear();
+  s.submit(request(some_ids(10, 99), first, 200));
   std::vector<Ask> asks;
   for (int i = 0; i < 24; ++i) asks.emplace_back(s, some_ids(20 + 31 * i % 500, i), 5 + i);
   for (int i = 0; i < 24; ++i) EXPECT_EQ(asks[std::size_t(i)].answer(), alone(some_ids(20 + 31 * i % 500, i), 5 + i)) << i;
+  first->wait();
   int together = 0;
   for (const auto& p : rig.backend->passes)
     if (p.phase == plan::Phase::decode) together = std::max(together, p.rows);
@@ -207,12 +222,13 @@ TEST(Scheduler, TheQueueHasAnEnd) {
 TEST(Scheduler, AnAnswerGoesOnWhileALongPromptIsRead) {
   Rig rig(512);
   Scheduler s(rig.engine, {.parallel = 2, .cache_bytes = kPlenty, .busy_chunk = 32});
-  Ask runner(s, some_ids(20), 3000);
-  runner.ear->wait_for_tokens(5);
+  const auto runner = slow_ear();
+  const auto number = s.submit(request(some_ids(20), runner, 3000));
+  runner->wait_for_tokens(5);
   Ask longer(s, some_ids(2000, 1), 5);
   EXPECT_EQ(longer.answer(), alone(some_ids(2000, 1), 5));
-  s.cancel(*runner.number);
-  runner.ear->wait();
+  s.cancel(*number);
+  runner->wait();
   // Between two chunks of the long prompt stands at least one decode step.
   bool last_was_chunk = false;
   for (const auto& p : rig.backend->passes) {
@@ -418,7 +434,7 @@ TEST(Scheduler, LogProbabilitiesAreThoseOfTheModel) {
 
 TEST(Scheduler, EndingItEndsWhatRunsAndWhatWaits) {
   Rig rig;
-  auto a = std::make_shared<Ear>(), b = std::make_shared<Ear>();
+  auto a = slow_ear(), b = std::make_shared<Ear>();
   {
     Scheduler s(rig.engine, {.parallel = 1, .cache_bytes = kPlenty});
     s.submit(request(some_ids(50), a, 3000));
