@@ -15,6 +15,9 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
 
+// Seconds of decoding for a second of reading: half of the rate, and what the changes between the two cost.
+constexpr double kOwed = 1.15;
+
 /// The log probabilities of `id` and of the `n` most likely tokens.
 NextToken with_logprobs(std::span<const float> logits, std::int32_t id, int n) {
   const float largest = *std::max_element(logits.begin(), logits.end());
@@ -22,6 +25,7 @@ NextToken with_logprobs(std::span<const float> logits, std::int32_t id, int n) {
   for (const float l : logits) sum += std::exp(double(l - largest));
   const double norm = double(largest) + std::log(sum);
   NextToken t{.id = id, .logprob = float(double(logits[std::size_t(id)]) - norm), .top = {}};
+  if (n == 0) return t;
   std::vector<std::int32_t> order(logits.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = std::int32_t(i);
   const auto better = [&](std::int32_t a, std::int32_t b) {
@@ -177,7 +181,7 @@ void Scheduler::work() {
       debt_ = std::max(0.0, debt_ - decode_step());
     } else if (reading) {
       const double seconds = read_chunk(answering ? options_.busy_chunk : longest_chunk());
-      debt_ = answering ? seconds : 0;
+      debt_ = answering ? kOwed * seconds : 0;
     }
     std::erase_if(jobs_, [](const auto& job) { return job->done; });
     fit_memory();
