@@ -3,8 +3,8 @@
 
     tools/embed_files.py OUT.cpp DIR
 
-DIR/index.html is served at "/", every other file at "/web/<its path below DIR>". OUT.cpp repeats the declarations
-of the server's header, so that it compiles by itself; it is rewritten only when its content changes.
+DIR/index.html is served at "/", every other file at "/web/<its path below DIR>". OUT.cpp includes
+server/web_files.h, so src must be on the include path; it is rewritten only when its content changes.
 """
 import sys
 from pathlib import Path
@@ -22,17 +22,9 @@ CONTENT_TYPES = {
 BYTES_A_LINE = 32
 
 HEAD = """// Written by tools/embed_files.py: do not edit.
+#include "server/web_files.h"
+
 namespace lily::server {
-
-struct WebFile {
-  const char* path;
-  const char* content_type;
-  const unsigned char* data;
-  unsigned long size;
-};
-extern const WebFile kWebFiles[];
-extern const unsigned kWebFileCount;
-
 namespace {
 """
 

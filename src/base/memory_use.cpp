@@ -1,11 +1,10 @@
 #include "base/memory_use.h"
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
-
-#include <sys/resource.h>
 
 namespace lily {
 
@@ -20,7 +19,11 @@ std::int64_t peak_resident_bytes() {
 }
 
 std::int64_t physical_memory_bytes() {
-  const std::int64_t machine = std::int64_t(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
+  return std::int64_t(sysconf(_SC_PHYS_PAGES)) * std::int64_t(sysconf(_SC_PAGESIZE));
+}
+
+std::int64_t usable_memory_bytes() {
+  const std::int64_t machine = physical_memory_bytes();
   std::ifstream group("/sys/fs/cgroup/memory.max");  // absent, or "max", where there is no limit
   std::int64_t limit = 0;
   return group >> limit && limit > 0 ? std::min(limit, machine) : machine;

@@ -31,7 +31,7 @@ Work decode_work(const Backend& backend, const Weights& weights, int context, in
 }
 
 std::int64_t state_bytes(const StateLayout& layout, std::int64_t tokens) {
-  return (tokens + kKvBlockTokens - 1) / kKvBlockTokens * layout.kv_block_bytes + layout.recurrent_bytes();
+  return kv_blocks(tokens) * layout.kv_block_bytes + layout.recurrent_bytes();
 }
 
 double limit_seconds(const Work& work, const MachineLimits& limits) {

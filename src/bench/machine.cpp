@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <sys/utsname.h>
-#include <unistd.h>
 #if defined(__APPLE__)
 #include <sys/sysctl.h>
 #endif
@@ -11,6 +10,7 @@
 #include <fstream>
 #include <thread>
 
+#include "base/memory_use.h"
 #include "base/progress.h"
 
 namespace lily::bench {
@@ -40,24 +40,17 @@ std::string processor() {
   return uname(&system) == 0 ? system.machine : "unknown processor";
 }
 
-std::int64_t physical_memory() {
-  return std::int64_t(sysconf(_SC_PHYS_PAGES)) * std::int64_t(sysconf(_SC_PAGESIZE));
-}
-
 }  // namespace
 
 std::string machine_name() {
   return fmt::format("{}, {} CPUs, {} memory", processor(), std::thread::hardware_concurrency(),
-                     human_bytes(double(physical_memory())));
+                     human_bytes(double(physical_memory_bytes())));
 }
 
 std::int64_t available_memory() {
-  std::int64_t bytes = physical_memory();
+  const std::int64_t usable = usable_memory_bytes();
   const std::string available = value_in("/proc/meminfo", "MemAvailable");  // "21000000 kB"
-  if (!available.empty()) bytes = std::atoll(available.c_str()) * 1024;
-  std::int64_t limit = 0;
-  if (std::ifstream in("/sys/fs/cgroup/memory.max"); in >> limit) bytes = std::min(bytes, limit);  // "max": no number
-  return bytes;
+  return available.empty() ? usable : std::min<std::int64_t>(usable, std::atoll(available.c_str()) * 1024);
 }
 
 }  // namespace lily::bench

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <optional>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/progress.h"
 #include "bench/bench.h"
@@ -129,9 +130,9 @@ class Bench {
   // ---- how long it takes
   // Runs a little of each phase: warms up, and tells how far from the limits a token is.
   void calibrate() {
-    const auto start = std::chrono::steady_clock::now();
+    const auto start = Clock::now();
     const MachineLimits limits = measure_limits();
-    limits_take_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    limits_take_ = seconds_since(start);
     for (Phase phase : {Phase::prefill, Phase::decode}) {
       const auto first = std::find_if(lines_.begin(), lines_.end(), [&](const Line& l) { return l.phase == phase; });
       if (phase == Phase::decode && first == lines_.end()) continue;

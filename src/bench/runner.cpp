@@ -1,22 +1,13 @@
 #include "bench/runner.h"
 
 #include <algorithm>
-#include <chrono>
 
+#include "base/clock.h"
 #include "bench/statistics.h"
 #include "engine/engine.h"
 #include "model/synthetic.h"
 
 namespace lily::bench {
-namespace {
-
-using Clock = std::chrono::steady_clock;
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-}  // namespace
-
 Runner::Runner(Backend& backend, int vocab, int longest) : backend_(backend), logits_(std::size_t(vocab)) {
   const std::vector<int> ids = synthetic_token_ids("bench", longest, vocab);
   ids_.assign(ids.begin(), ids.end());

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <thread>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory_use.h"
@@ -30,7 +31,7 @@ bool reaches_this_machine_alone(const std::string& host) {
 /// "3g", "512m", "1000000"; auto: three quarters of what the weights leave, at most 16 GiB.
 std::int64_t cache_bytes(const std::string& text, std::int64_t needed) {
   if (text == "auto") {
-    const std::int64_t left = physical_memory_bytes() - needed;
+    const std::int64_t left = usable_memory_bytes() - needed;
     return std::min<std::int64_t>(std::max<std::int64_t>(left, 0) / 4 * 3, 16 * kGiB);
   }
   int shift = 0;
@@ -48,7 +49,7 @@ server::AppOptions app_options(const Settings& s, const Ready& ready) {
   while (o.model.size() > 1 && o.model.back() == '/') o.model.pop_back();
   o.model = o.model.substr(o.model.rfind('/') + 1);
   o.aliases = s.aliases;
-  o.created = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+  o.created = unix_seconds();
   o.sampling = sampling_fields(s, ready.dir);
   if (!s.think.empty()) o.thinking = s.think == "on";
   if (!s.preserve_thinking.empty()) o.preserve_thinking = s.preserve_thinking == "on";

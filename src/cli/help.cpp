@@ -4,15 +4,12 @@
 
 #include <algorithm>
 
+#include "text/utf8.h"
+
 namespace lily::cli {
 namespace {
 
 constexpr std::size_t kColumns = 100;
-
-/// Columns that UTF-8 takes on a terminal: the help has no wide characters and no combining ones.
-std::size_t columns(std::string_view text) {
-  return std::size_t(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
-}
 
 /// `text` broken at spaces, every line but the first indented by `indent`; paragraphs keep their empty lines.
 std::string wrapped(const std::string& text, std::size_t indent) {
@@ -21,7 +18,7 @@ std::string wrapped(const std::string& text, std::size_t indent) {
   const std::string new_line = fmt::format("\n{:{}}", "", indent);
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = std::min(text.find_first_of(" \n", at), text.size());
-    const std::size_t width = columns(std::string_view(text).substr(at, end - at));
+    const std::size_t width = utf8_length(std::string_view(text).substr(at, end - at));
     if (column > indent && column + 1 + width > kColumns) {
       out += new_line;
       column = indent;
@@ -73,7 +70,7 @@ std::string rows(const Command& c, bool positional, bool common) {
     if (o->positional() != positional || (o->commands == "*") != common) continue;
     std::string flag = fmt::format("  {}", flag_column(*o));
     constexpr std::size_t kHelpColumn = 30;
-    const std::size_t width = columns(flag);
+    const std::size_t width = utf8_length(flag);
     flag += width + 2 > kHelpColumn ? fmt::format("\n{:{}}", "", kHelpColumn) : std::string(kHelpColumn - width, ' ');
     s += flag + wrapped(explained(*o), kHelpColumn) + "\n";
   }

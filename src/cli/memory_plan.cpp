@@ -8,7 +8,7 @@ MemoryPlan memory_plan(Engine& engine, const Weights& weights, std::int64_t cont
   return {.context = context,
           .weights = weights.bytes(),
           .kv_per_token = layout.kv_block_bytes / kKvBlockTokens,
-          .kv = (context + kKvBlockTokens - 1) / kKvBlockTokens * layout.kv_block_bytes,
+          .kv = kv_blocks(context) * layout.kv_block_bytes,
           .recurrent_state = layout.recurrent_bytes(),
           .snapshots = engine.options().snapshots * (layout.recurrent_bytes() + logits),
           .scratch = engine.backend().scratch_bytes(),

@@ -1,17 +1,10 @@
 #include "engine/generate.h"
 
 #include <algorithm>
-#include <chrono>
+
+#include "base/clock.h"
 
 namespace lily {
-namespace {
-
-using Clock = std::chrono::steady_clock;
-double seconds_since(Clock::time_point t) {
-  return std::chrono::duration<double>(Clock::now() - t).count();
-}
-
-}  // namespace
 
 Generated generate(Session& session, std::span<const std::int32_t> prompt, Sampler& sampler,
                    const GenerateOptions& options) {

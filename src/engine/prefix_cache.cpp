@@ -1,7 +1,6 @@
 #include "engine/prefix_cache.h"
 
 #include <algorithm>
-#include <cmath>
 
 namespace lily {
 namespace {
@@ -22,7 +21,7 @@ std::int64_t common(Ids a, Ids b) {
 Snapshot::Snapshot(Ids absorbed, const SequenceState& state, std::span<const float> after)
     : ids(absorbed.begin(), absorbed.end()), recurrent(state.recurrent), logits(after.begin(), after.end()) {
   // Only the blocks that hold positions of the ids: later ones would be copied for nothing.
-  const std::size_t used = (ids.size() + kKvBlockTokens - 1) / kKvBlockTokens;
+  const std::size_t used = std::size_t(kv_blocks(std::int64_t(ids.size())));
   blocks.assign(state.blocks.begin(), state.blocks.begin() + std::ptrdiff_t(std::min(used, state.blocks.size())));
 }
 

@@ -3,17 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 
+#include "base/clock.h"
 #include "base/error.h"
 
 namespace lily {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
 
 // Seconds of decoding for a second of reading: half of the rate, and what the changes between the two cost.
 constexpr double kOwed = 1.15;
@@ -121,8 +117,7 @@ void Scheduler::store_all() {
 
 std::int64_t Scheduler::bytes_of(std::int64_t tokens) const {
   const StateLayout& layout = engine_.backend().state_layout();
-  return layout.recurrent_bytes() + std::int64_t(engine_.shape().vocab) * 4 + tokens * 4 +
-         (tokens + kKvBlockTokens - 1) / kKvBlockTokens * layout.kv_block_bytes;
+  return layout.recurrent_bytes() + std::int64_t(engine_.shape().vocab) * 4 + tokens * 4 + kv_blocks(tokens) * layout.kv_block_bytes;
 }
 
 /// … of which the blocks that lie wholly within the first `tokens` are.

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <utility>
 
+#include "base/ascii.h"
 #include "base/error.h"
 
 namespace lily::hub {
@@ -18,11 +19,6 @@ constexpr int kMaxRedirects = 10;
 constexpr std::size_t kMaxBody = std::size_t(64) << 20;
 constexpr long kConnectSeconds = 30;
 constexpr long kSilentSeconds = 60;  // a transfer without a byte for so long is given up
-
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
-  return text;
-}
 
 std::string_view trimmed(std::string_view text) {
   const auto begin = text.find_first_not_of(" \t\r\n");
@@ -75,7 +71,7 @@ struct Http::Transfer {
       const auto space = line.find(' ');
       self.reply.status = space == std::string_view::npos ? 0 : std::atol(std::string(line.substr(space)).c_str());
     } else if (const auto colon = line.find(':'); colon != std::string_view::npos) {
-      self.reply.headers[lower(std::string(line.substr(0, colon)))] = trimmed(line.substr(colon + 1));
+      self.reply.headers[ascii_lower(std::string(line.substr(0, colon)))] = trimmed(line.substr(colon + 1));
     }
     return length;
   }
@@ -205,8 +201,8 @@ std::string url_resolve(const std::string& base, const std::string& location) {
 std::string url_origin(const std::string& text) {
   const Url url(curl_url(), curl_url_cleanup);
   const bool valid = curl_url_set(url.get(), CURLUPART_URL, text.c_str(), 0) == CURLUE_OK;
-  const std::string scheme = valid ? lower(url_part(url.get(), CURLUPART_SCHEME)) : "";
-  const std::string host = valid ? lower(url_part(url.get(), CURLUPART_HOST)) : "";
+  const std::string scheme = valid ? ascii_lower(url_part(url.get(), CURLUPART_SCHEME)) : "";
+  const std::string host = valid ? ascii_lower(url_part(url.get(), CURLUPART_HOST)) : "";
   if ((scheme != "http" && scheme != "https") || host.empty()) {
     throw Error(ErrorCode::invalid_argument, "'" + text + "' is not an address that begins with https:// or http://");
   }

@@ -55,7 +55,7 @@ SequenceState::SequenceState(const StateLayout& l) : layout(l) {
 }
 
 void SequenceState::reserve(std::int64_t tokens) {
-  const auto needed = std::size_t((tokens + kKvBlockTokens - 1) / kKvBlockTokens);
+  const auto needed = std::size_t(kv_blocks(tokens));
   // Blocks from the one that position `length` lies in are about to be written: what others share of them is copied
   // (the part that is in use) or replaced. Blocks before it are complete and stay shared for ever.
   const auto first_written = std::size_t(length / kKvBlockTokens);

@@ -18,6 +18,8 @@
 namespace lily {
 
 inline constexpr int kKvBlockTokens = 256;  // positions of one KV block; attention walks blocks aligned to it
+/// Blocks that hold the first `tokens` positions.
+constexpr std::int64_t kv_blocks(std::int64_t tokens) { return (tokens + kKvBlockTokens - 1) / kKvBlockTokens; }
 inline constexpr int kKvGroup = 16;          // keys that lie side by side in K
 
 /// Sizes of the state of one model, derived from its shape and the KV element type.

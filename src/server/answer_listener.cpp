@@ -3,24 +3,14 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
-#include <chrono>
-#include <random>
-
+#include "base/clock.h"
 #include "base/log.h"
+#include "base/unique_id.h"
 #include "server/api_error.h"
+#include "text/utf8.h"
 
 namespace lily::server {
 namespace {
-
-std::string random_id(const char* prefix) {
-  thread_local std::mt19937_64 random{std::random_device{}()};
-  return fmt::format("{}{:016x}{:016x}", prefix, random(), random());
-}
-
-std::int64_t characters(const std::string& text) {
-  return std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
-}
 
 AnswerTextOptions text_options(const ApiRequest& r, const ChatPrompt& prompt) {
   AnswerTextOptions o{.raw = !r.chat, .thinking = prompt.thinking, .tools = {}, .calls = false, .parallel = r.parallel_tool_calls, .stop = r.stop};
@@ -41,10 +31,10 @@ AnswerListener::AnswerListener(App& app, std::shared_ptr<http::Exchange> exchang
       echo_(std::move(echo)),
       text_(app.tokenizer_, text_options(request_, prompt_)),
       counted_(app.tokenizer_),
-      text_offset_(characters(echo_)) {
-  who_ = {.id = random_id(request_.chat ? "chatcmpl-" : "cmpl-"),
+      text_offset_(std::int64_t(utf8_length(echo_))) {
+  who_ = {.id = unique_id(request_.chat ? "chatcmpl-" : "cmpl-"),
           .model = app.options_.model,
-          .created = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count(),
+          .created = unix_seconds(),
           .chat = request_.chat};
 }
 
@@ -91,7 +81,7 @@ bool AnswerListener::token(const NextToken& token) {
   if (request_.logprobs) {
     logprobs_.push_back(token);
     offsets_.push_back(text_offset_);
-    text_offset_ += characters(counted_.push(token.id));
+    text_offset_ += std::int64_t(utf8_length(counted_.push(token.id)));
   }
   if (request_.stream) write(delta);
   return !text_.complete();

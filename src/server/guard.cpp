@@ -7,17 +7,12 @@
 
 #include <algorithm>
 
+#include "base/ascii.h"
 #include "server/api_error.h"
 #include "server/pages.h"
 
 namespace lily::server {
 namespace {
-
-std::string lower(std::string text) {
-  for (char& c : text)
-    if (c >= 'A' && c <= 'Z') c = char(c + 'a' - 'A');
-  return text;
-}
 
 bool is_address(const std::string& host) {
   unsigned char buffer[sizeof(in6_addr)];
@@ -33,7 +28,7 @@ http::Reply refusal(int status, const std::string& why, const std::string& code)
 }  // namespace
 
 std::string host_name(const std::string& field) {
-  std::string host = lower(field);
+  std::string host = ascii_lower(field);
   if (host.starts_with('[')) {
     const auto end = host.find(']');
     if (end == std::string::npos) return {};
@@ -54,7 +49,7 @@ std::string host_name(const std::string& field) {
 
 Guard::Guard(GuardOptions options) : options_(std::move(options)) {
   for (std::string& host : options_.allowed_hosts) host = host_name(host);
-  for (std::string& origin : options_.allowed_origins) origin = lower(origin);
+  for (std::string& origin : options_.allowed_origins) origin = ascii_lower(origin);
 }
 
 bool Guard::host_allowed(const std::string& field) const {
@@ -65,16 +60,16 @@ bool Guard::host_allowed(const std::string& field) const {
 }
 
 bool Guard::origin_allowed(const std::string& field, const std::string& host) const {
-  const std::string origin = lower(field);
+  const std::string origin = ascii_lower(field);
   if (std::find(options_.allowed_origins.begin(), options_.allowed_origins.end(), origin) != options_.allowed_origins.end()) return true;
   // This server's own page. TLS, if any, ends before it, so both schemes are its own.
-  return origin == "http://" + lower(host) || origin == "https://" + lower(host);
+  return origin == "http://" + ascii_lower(host) || origin == "https://" + ascii_lower(host);
 }
 
 bool Guard::key_right(const http::RequestHead& head) const {
   if (options_.api_key.empty()) return true;
   std::string given;
-  if (const std::string* f = head.field("authorization"); f && lower(f->substr(0, 7)) == "bearer ") {
+  if (const std::string* f = head.field("authorization"); f && ascii_lower(f->substr(0, 7)) == "bearer ") {
     given = f->substr(7);
   } else if (const std::string* x = head.field("x-api-key")) {
     given = *x;
@@ -111,7 +106,7 @@ std::optional<http::Reply> Guard::check(const http::RequestHead& head) const {
     return refusal(401, "the API key is missing or wrong: send it as 'Authorization: Bearer KEY'", "invalid_api_key");
   if (head.method == "POST") {
     const std::string* type = head.field("content-type");
-    const std::string media = type ? lower(type->substr(0, type->find(';'))) : "";
+    const std::string media = type ? ascii_lower(type->substr(0, type->find(';'))) : "";
     if (media.find_last_not_of(' ') == std::string::npos || media.substr(0, media.find_last_not_of(' ') + 1) != "application/json")
       return refusal(415, "the body must be sent as 'Content-Type: application/json'", "unsupported_media_type");
   }

@@ -13,6 +13,7 @@
 #include <boost/beast/http.hpp>
 #include <set>
 
+#include "base/ascii.h"
 #include "base/error.h"
 #include "base/log.h"
 
@@ -26,13 +27,6 @@ using ErrorCodeOf = boost::system::error_code;
 using std::chrono::milliseconds;
 
 constexpr std::size_t kReadAhead = 64 << 10;  // of what a client sends while its answer is under way
-
-std::string lower(std::string_view text) {
-  std::string out(text);
-  for (char& c : out)
-    if (c >= 'A' && c <= 'Z') c = char(c + 'a' - 'A');
-  return out;
-}
 
 std::string reason(int status) { return std::string(beast::http::obsolete_reason(beast::http::status(status))); }
 
@@ -169,12 +163,12 @@ class Connection : public std::enable_shared_from_this<Connection> {
     const auto question = target.find('?');
     head_.path = target.substr(0, question);
     if (question != std::string::npos) head_.query = target.substr(question + 1);
-    for (const auto& field : message) head_.fields.emplace_back(lower(std::string_view(field.name_string().data(), field.name_string().size())), std::string(field.value()));
+    for (const auto& field : message) head_.fields.emplace_back(ascii_lower(std::string_view(field.name_string().data(), field.name_string().size())), std::string(field.value()));
     close_after_ = close_after_ || !message.keep_alive() || server_->stopping;
     if (std::optional<Reply> refused = server_->gate(head_)) return refuse_with(std::move(*refused));
     const std::string* expect = head_.field("expect");
     if (!expect || parser_->is_done()) return read_body();
-    if (lower(*expect) != "100-continue") return refuse(417, "the only expectation that can be met is 100-continue");
+    if (ascii_lower(*expect) != "100-continue") return refuse(417, "the only expectation that can be met is 100-continue");
     auto text = std::make_shared<std::string>("HTTP/1.1 100 Continue\r\n\r\n");
     net::async_write(socket_, net::buffer(*text), [self = shared_from_this(), text](ErrorCodeOf e, std::size_t) {
       if (self->closed_) return;

@@ -1,15 +1,8 @@
 #include "server/pages.h"
 
-namespace lily::server {
+#include "server/web_files.h"
 
-struct WebFile {  // as tools/embed_files.py writes them
-  const char* path;
-  const char* content_type;
-  const unsigned char* data;
-  unsigned long size;
-};
-extern const WebFile kWebFiles[];
-extern const unsigned kWebFileCount;
+namespace lily::server {
 
 namespace {
 

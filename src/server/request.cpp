@@ -15,13 +15,6 @@ using Json = nlohmann::ordered_json;
 
 std::string found(const Json& v) { return ", found " + std::string(v.is_binary() ? "a number beyond 64 bits" : v.type_name()); }
 
-const Json& member(const Json& object, const char* key) {
-  static const Json none;
-  if (!object.is_object()) return none;
-  const auto it = object.find(key);
-  return it == object.end() ? none : *it;
-}
-
 bool read_bool(const Json& v, const std::string& path) {
   if (!v.is_boolean()) refuse_field(path, "expected true or false" + found(v));
   return v.get<bool>();

@@ -215,4 +215,11 @@ std::string python_float(double value) {
   return text;
 }
 
+const nlohmann::ordered_json& member(const nlohmann::ordered_json& object, const char* key) {
+  static const nlohmann::ordered_json none;
+  if (!object.is_object()) return none;
+  const auto it = object.find(key);
+  return it == object.end() ? none : *it;
+}
+
 }  // namespace lily

@@ -21,6 +21,9 @@ inline constexpr uint8_t kBigIntegerSubtype = 0x49;
 /// text stops being JSON and what was expected there.
 nlohmann::ordered_json parse_json(std::string_view text, size_t max_depth = kMaxJsonDepth);
 
+/// The member of `object` under `key`; null when it has none or is no object.
+const nlohmann::ordered_json& member(const nlohmann::ordered_json& object, const char* key);
+
 /// json.dumps(value, ensure_ascii=False): ", " and ": " between things, keys in order, numbers as Python writes them.
 /// Throws `invalid_argument` on nesting beyond 256.
 std::string python_json(const nlohmann::ordered_json& value);

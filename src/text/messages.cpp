@@ -25,14 +25,6 @@ std::string element(const std::string& list, size_t i) {
   return list + "[" + std::to_string(i) + "]";
 }
 
-// The member, or null when `object` has none or is no object.
-const json& member(const json& object, const char* key) {
-  static const json none;
-  if (!object.is_object()) return none;
-  const auto it = object.find(key);
-  return it == object.end() ? none : *it;
-}
-
 std::string quoted(const std::string& text) {
   std::string out = "'";
   append_json_escaped(out, std::string_view(text).substr(0, 64));

@@ -1,11 +1,10 @@
 #include "text/tool_calls.h"
 
 #include <algorithm>
-#include <atomic>
 #include <nlohmann/json.hpp>
-#include <random>
 
 #include "base/error.h"
+#include "base/unique_id.h"
 #include "text/json_text.h"
 #include "text/tool_syntax.h"
 #include "text/utf8.h"
@@ -20,25 +19,6 @@ constexpr int kMaxJsonAttempts = 8;  // places where JSON inside <tool_call> may
 
 bool is_space(char c) {
   return c == ' ' || c == '\t' || c == '\r' || c == '\n';
-}
-
-// "call_" and 24 hexadecimal digits: unique within the process, not to be guessed from outside it.
-std::string new_call_id() {
-  static const uint64_t seed = [] {
-    std::random_device device;
-    return uint64_t{device()} << 32 | device();
-  }();
-  static std::atomic<uint32_t> count{0};
-  const uint32_t n = count++;
-  uint64_t z = seed + (uint64_t{n} + 1) * 0x9E3779B97F4A7C15u;
-  z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
-  z = (z ^ z >> 27) * 0x94D049BB133111EBu;
-  z ^= z >> 31;
-  constexpr char kHex[] = "0123456789abcdef";
-  std::string id = "call_";
-  for (int i = 60; i >= 0; i -= 4) id += kHex[z >> i & 15];
-  for (int i = 28; i >= 0; i -= 4) id += kHex[n >> i & 15];
-  return id;
 }
 
 std::string escaped(std::string_view text) {
@@ -245,7 +225,7 @@ bool ToolCallParser::deliver_json(std::string_view text) {
     json arguments = call.value("arguments", json::object());
     if (arguments.is_string()) arguments = parse_json(arguments.get_ref<const std::string&>());
     if (!arguments.is_object()) return false;
-    emit({ToolEvent::Kind::call_begin, next_index_++, name.get<std::string>(), new_call_id()});
+    emit({ToolEvent::Kind::call_begin, next_index_++, name.get<std::string>(), unique_id("call_")});
     emit_arguments(python_json(arguments));
     emit({ToolEvent::Kind::call_end, next_index_ - 1, "", ""});
     ++recovered_calls_;
@@ -306,7 +286,7 @@ void ToolCallParser::begin_call() {
   given_.clear();
   closed_ = false;
   state_ = State::between;
-  emit({ToolEvent::Kind::call_begin, next_index_++, name_, new_call_id()});
+  emit({ToolEvent::Kind::call_begin, next_index_++, name_, unique_id("call_")});
 }
 
 bool ToolCallParser::step_between(bool ended) {

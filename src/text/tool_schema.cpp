@@ -15,13 +15,6 @@ using json = nlohmann::ordered_json;
 constexpr int kMaxSchemaDepth = 32;  // of $ref and anyOf within each other: a schema may refer to itself
 constexpr std::string_view kSpace = " \t\r\n";
 
-const json& member(const json& object, const char* key) {
-  static const json none;
-  if (!object.is_object()) return none;
-  const auto it = object.find(key);
-  return it == object.end() ? none : *it;
-}
-
 // Follows "#/a/b" from the root of the tool's schema; null when it leads nowhere.
 const json& resolve(const json& root, std::string_view ref) {
   static const json none;

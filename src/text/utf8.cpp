@@ -1,5 +1,7 @@
 #include "text/utf8.h"
 
+#include <algorithm>
+
 namespace lily {
 namespace {
 
@@ -71,6 +73,10 @@ void append_utf8(std::string& out, uint32_t c) {
     out += static_cast<char>(0x80 | (c >> 6 & 0x3F));
     out += static_cast<char>(0x80 | (c & 0x3F));
   }
+}
+
+std::size_t utf8_length(std::string_view text) {
+  return std::size_t(std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
 }
 
 void append_utf8_lossy(std::string& out, std::string_view bytes) {

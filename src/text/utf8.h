@@ -31,6 +31,9 @@ Utf8Step utf8_step(std::string_view bytes);
 /// Appends the UTF-8 form of a code point (at most U+10FFFF).
 void append_utf8(std::string& out, uint32_t code_point);
 
+/// Characters of UTF-8 in `text`.
+std::size_t utf8_length(std::string_view text);
+
 /// Appends `bytes` with everything that is not UTF-8 replaced by U+FFFD.
 void append_utf8_lossy(std::string& out, std::string_view bytes);
 

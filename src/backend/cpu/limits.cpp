@@ -1,19 +1,17 @@
 // The CPU's limits, measured with the worker threads that the passes use.
 #include <algorithm>
-#include <chrono>
 
 #include "backend/cpu/cpu_backend.h"
+#include "base/clock.h"
 
 namespace lily {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 constexpr int kRepeats = 9;
 constexpr std::int64_t kPieceBytes = std::int64_t(256) << 10;  // of one work unit
 constexpr std::int64_t kRoundBytes = std::int64_t(160) << 20;  // read in one round
 constexpr std::int64_t kRounds = 1000000;                        // of the dot-product loop: some milliseconds
 
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 double median(std::vector<double> v) {
   std::nth_element(v.begin(), v.begin() + std::ptrdiff_t(v.size() / 2), v.end());

@@ -45,7 +45,7 @@ class Embed(unittest.TestCase):
             (self.web / name).write_bytes(data)
         self.assertEqual(self.embed().returncode, 0)
         (self.folder / "main.cpp").write_text(PROGRAM)
-        subprocess.run([*shlex.split(COMPILER or ""), "-std=c++20", "-Wall", "-Wextra", "-Werror", "-o", self.folder / "main",
+        subprocess.run([*shlex.split(COMPILER or ""), "-std=c++20", "-Wall", "-Wextra", "-Werror", "-I", ROOT / "src", "-o", self.folder / "main",
                         self.folder / "main.cpp"], check=True)
         printed = subprocess.run([self.folder / "main"], capture_output=True, text=True, check=True).stdout
         types = {"html": "text/html; charset=utf-8", "css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8"}
