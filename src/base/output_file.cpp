@@ -87,9 +87,9 @@ fs::path unfinished_name(const fs::path& path) {
   return path.string() + "." + std::to_string(::getpid()) + std::string(kUnfinished);
 }
 
-OutputFile::OutputFile(const fs::path& path) : path_(output_path(path)), unfinished_(unfinished_name(path_)) {
+OutputFile::OutputFile(const fs::path& path, unsigned mode) : path_(output_path(path)), unfinished_(unfinished_name(path_)) {
   remove_left_over(path_);
-  file_ = ::open(unfinished_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  file_ = ::open(unfinished_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
   if (file_ < 0) fail(errno);
   (void)::flock(file_, LOCK_EX | LOCK_NB);  // a file system without locks does without
 }

@@ -24,7 +24,8 @@ std::filesystem::path unfinished_name(const std::filesystem::path& path);
 /// Every Error(io) names `path` and not the unfinished name.
 class OutputFile {
  public:
-  explicit OutputFile(const std::filesystem::path& path);
+  /// `mode`: the file's permissions, of which the process's umask takes its part.
+  explicit OutputFile(const std::filesystem::path& path, unsigned mode = 0644);
   ~OutputFile();  // without finish(): the unfinished file is removed
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;

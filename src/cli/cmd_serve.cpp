@@ -60,12 +60,8 @@ server::AppOptions app_options(const Settings& s, const Ready& ready) {
   const std::int64_t fixed = ready.model->weights.bytes() + ready.engine->backend().scratch_bytes();
   o.scheduler = {.parallel = s.parallel, .queue = s.queue, .cache_bytes = cache_bytes(s.cache_bytes, fixed)};
   if (!s.cache_dir.empty()) {
-    std::vector<std::filesystem::path> files;
-    for (const auto& f : std::filesystem::directory_iterator(ready.dir))
-      if (f.path().extension() == ".safetensors" || f.path().filename() == "config.json") files.push_back(f.path());
-    std::sort(files.begin(), files.end());
     const StateLayout& layout = ready.engine->backend().state_layout();
-    o.scheduler.store = std::make_shared<CacheStore>(s.cache_dir, state_key(files, layout, s.exact), layout, ready.engine->shape().vocab,
+    o.scheduler.store = std::make_shared<CacheStore>(s.cache_dir, state_key(ready.model->report.files, layout, s.exact), layout, ready.engine->shape().vocab,
                                                      kStoredShare * o.scheduler.cache_bytes);
   }
   o.guard = {.api_key = s.api_key, .allowed_hosts = s.allowed_hosts, .allowed_origins = s.allowed_origins};

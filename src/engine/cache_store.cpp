@@ -8,11 +8,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <random>
+#include <optional>
 
 #include "base/digest.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/output_file.h"
+#include "base/unique_id.h"
 
 namespace lily {
 namespace fs = std::filesystem;
@@ -20,7 +22,7 @@ namespace {
 
 constexpr char kMagic[8] = {'L', 'I', 'L', 'Y', 'S', 'N', 'P', '1'};
 constexpr std::size_t kDigest = 64;  // hexadecimal
-constexpr std::size_t kNameBytes = 19;  // of a block's name: "kv-" and hexadecimal digits
+constexpr std::size_t kNameBytes = 3 + kUniqueDigits;  // of a file: "kv-" or "st-" and hexadecimal digits
 
 struct Head {
   char magic[8];
@@ -32,11 +34,6 @@ std::string_view text_of(std::span<const std::byte> bytes) { return {reinterpret
 template <class T>
 std::span<const std::byte> bytes_of(const std::vector<T>& v) {
   return std::as_bytes(std::span(v));
-}
-
-std::string random_name(const char* prefix) {
-  static std::mt19937_64 random{std::random_device{}()};
-  return fmt::format("{}{:016x}", prefix, random());
 }
 
 /// A file that is read from its beginning. Every failure is a miss, so there is one answer: false.
@@ -77,6 +74,18 @@ class Reader {
   std::int64_t size_ = -1;
   Digest hash_{Digest::Kind::sha256, 0};
 };
+
+/// The sizes at a snapshot's beginning; none: they are not what this model's states have, or not what the file's length says.
+std::optional<Head> read_sizes(Reader& in, const StateLayout& layout, std::int64_t vocab) {
+  Head head{};
+  if (!in.read(std::as_writable_bytes(std::span(&head, 1)))) return std::nullopt;
+  const bool sound = std::memcmp(head.magic, kMagic, sizeof kMagic) == 0 && head.ids > 0 && head.ids < (std::int64_t(1) << 32) &&
+                     head.blocks == kv_blocks(head.ids) && head.recurrent == layout.gdn_layers * layout.recurrent_floats &&
+                     head.conv == layout.gdn_layers * layout.conv_floats && (head.logits == 0 || head.logits == vocab) &&
+                     in.size() == std::int64_t(sizeof head) + 4 * (head.ids + head.recurrent + head.conv + head.logits) +
+                                      head.blocks * std::int64_t(kNameBytes) + std::int64_t(kDigest);
+  return sound ? std::optional(head) : std::nullopt;
+}
 
 }  // namespace
 
@@ -145,20 +154,12 @@ void CacheStore::scan() {
 /// Name, ids and blocks of a snapshot's file; the rest is looked at when it is wanted.
 bool CacheStore::read_head(const std::string& name, Stored& s) const {
   Reader in(dir_ / name);
-  Head head{};
-  if (!in.read(std::as_writable_bytes(std::span(&head, 1)))) return false;
-  const std::int64_t blocks = (head.ids + kKvBlockTokens - 1) / kKvBlockTokens;
-  const bool sound = std::memcmp(head.magic, kMagic, sizeof kMagic) == 0 && head.ids > 0 && head.ids < (std::int64_t(1) << 32) && head.blocks == blocks &&
-                     head.recurrent == layout_.gdn_layers * layout_.recurrent_floats && head.conv == layout_.gdn_layers * layout_.conv_floats &&
-                     (head.logits == 0 || head.logits == vocab_) &&
-                     in.size() == std::int64_t(sizeof head) + 4 * (head.ids + head.recurrent + head.conv + head.logits) +
-                                      head.blocks * std::int64_t(kNameBytes) + std::int64_t(kDigest);
-  if (!sound) return false;
+  const std::optional<Head> head = read_sizes(in, layout_, vocab_);
   std::vector<char> names;
-  if (!in.read(s.ids, head.ids) || !in.read(names, head.blocks * std::int64_t(kNameBytes))) return false;
-  for (std::int64_t i = 0; i < head.blocks; ++i) s.blocks.emplace_back(names.data() + i * std::int64_t(kNameBytes), kNameBytes);
+  if (!head || !in.read(s.ids, head->ids) || !in.read(names, head->blocks * std::int64_t(kNameBytes))) return false;
+  for (std::int64_t i = 0; i < head->blocks; ++i) s.blocks.emplace_back(names.data() + i * std::int64_t(kNameBytes), kNameBytes);
   s.name = name;
-  s.has_logits = head.logits > 0;
+  s.has_logits = head->logits > 0;
   s.bytes = in.size();
   return true;
 }
@@ -187,12 +188,12 @@ std::shared_ptr<const Snapshot> CacheStore::load(std::span<const std::int32_t> i
     }
     if (best == entries_.end()) return nullptr;
     Reader in(dir_ / best->name);
-    Head head{};
+    const std::optional<Head> head = read_sizes(in, layout_, vocab_);
     auto s = std::make_shared<Snapshot>();
     std::vector<char> names;
-    bool sound = in.read(std::as_writable_bytes(std::span(&head, 1))) && in.read(s->ids, head.ids) &&
-                 in.read(names, head.blocks * std::int64_t(kNameBytes)) && in.read(s->recurrent.recurrent, head.recurrent) &&
-                 in.read(s->recurrent.conv, head.conv) && in.read(s->logits, head.logits) && in.digest_is_right() && s->ids == best->ids;
+    bool sound = head && in.read(s->ids, head->ids) && in.read(names, head->blocks * std::int64_t(kNameBytes)) &&
+                 in.read(s->recurrent.recurrent, head->recurrent) && in.read(s->recurrent.conv, head->conv) &&
+                 in.read(s->logits, head->logits) && in.digest_is_right() && s->ids == best->ids;
     for (std::size_t i = 0; sound && i < best->blocks.size(); ++i) {
       s->blocks.push_back(read_block(best->blocks[i]));
       sound = s->blocks.back() != nullptr;
@@ -208,31 +209,18 @@ std::shared_ptr<const Snapshot> CacheStore::load(std::span<const std::int32_t> i
   }
 }
 
-void CacheStore::write(const std::string& name, const std::vector<std::span<const std::byte>>& parts) {
-  const fs::path path = dir_ / name, temporary = dir_ / ("tmp-" + name);
-  const int file = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-  if (file < 0) throw Error(ErrorCode::io, fmt::format("{}: {}", temporary.string(), std::strerror(errno)));
+std::int64_t CacheStore::write(const std::string& name, const std::vector<std::span<const std::byte>>& parts) {
+  OutputFile file(dir_ / name, 0600);
   Digest hash(Digest::Kind::sha256, 0);
-  bool good = true;
-  const auto put = [&](std::span<const std::byte> bytes) {
-    for (std::size_t done = 0; good && done < bytes.size();) {
-      const ssize_t n = ::write(file, bytes.data() + done, bytes.size() - done);
-      good = n > 0;
-      if (good) done += std::size_t(n);
-    }
-  };
+  std::uint64_t at = 0;
   for (const auto& part : parts) {
     hash.update(text_of(part));
-    put(part);
+    file.write_at(at, part.data(), part.size());
+    at += part.size();
   }
-  const std::string digest = hash.finish();
-  put(std::as_bytes(std::span(digest)));
-  const int why = errno;
-  good = close(file) == 0 && good;
-  if (good) good = rename(temporary.c_str(), path.c_str()) == 0;
-  if (good) return;
-  unlink(temporary.c_str());
-  throw Error(ErrorCode::io, fmt::format("{}: {}", path.string(), std::strerror(why)));
+  file.write_at(at, hash.finish().data(), kDigest);
+  file.finish();
+  return std::int64_t(at + kDigest);
 }
 
 std::int64_t CacheStore::bytes() const {
@@ -256,13 +244,13 @@ void CacheStore::keep(const std::shared_ptr<const Snapshot>& snapshot) {
   const std::lock_guard lock(mutex_);
   for (const Stored& e : entries_)
     if (e.ids == snapshot->ids) return;
-  Stored s{.name = random_name("st-"), .ids = snapshot->ids, .blocks = {}, .has_logits = !snapshot->logits.empty(), .bytes = 0};
+  Stored s{.name = unique_id("st-"), .ids = snapshot->ids, .blocks = {}, .has_logits = !snapshot->logits.empty(), .bytes = 0};
   try {
     std::erase_if(known_, [](const auto& k) { return k.second.block.expired(); });
     for (const auto& block : snapshot->blocks) {
       auto known = known_.find(block.get());
       if (known == known_.end()) {
-        const std::string name = random_name("kv-");
+        const std::string name = unique_id("kv-");
         write(name, {{block->data(), std::size_t(block->bytes())}});
         known = known_.emplace(block.get(), Known{block, name}).first;
       }
@@ -273,9 +261,8 @@ void CacheStore::keep(const std::shared_ptr<const Snapshot>& snapshot) {
     std::memcpy(head.magic, kMagic, sizeof kMagic);
     std::vector<char> names;
     for (const std::string& b : s.blocks) names.insert(names.end(), b.begin(), b.end());
-    write(s.name, {std::as_bytes(std::span(&head, 1)), bytes_of(s.ids), bytes_of(names), bytes_of(snapshot->recurrent.recurrent),
-                   bytes_of(snapshot->recurrent.conv), bytes_of(snapshot->logits)});
-    s.bytes = std::int64_t(sizeof head + s.ids.size() * 4 + names.size()) + snapshot->own_bytes() - std::int64_t(s.ids.size()) * 4 + std::int64_t(kDigest);
+    s.bytes = write(s.name, {std::as_bytes(std::span(&head, 1)), bytes_of(s.ids), bytes_of(names), bytes_of(snapshot->recurrent.recurrent),
+                             bytes_of(snapshot->recurrent.conv), bytes_of(snapshot->logits)});
   } catch (const Error& e) {
     if (!told_) log_warning(fmt::format("--cache-dir: {}; conversations are not kept", e.what()));
     told_ = true;

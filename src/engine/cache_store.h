@@ -6,10 +6,8 @@
 // Readable by their owner alone.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <list>
 #include <map>
 #include <memory>
@@ -17,7 +15,6 @@
 #include <set>
 #include <span>
 #include <string>
-#include <thread>
 #include <unordered_map>
 #include <vector>
 
@@ -58,8 +55,7 @@ class CacheStore {
   void scan();
   bool read_head(const std::string& name, Stored& stored) const;
   std::shared_ptr<KvBlock> read_block(const std::string& name);
-  std::string block_name(const std::shared_ptr<KvBlock>& block);
-  void write(const std::string& name, const std::vector<std::span<const std::byte>>& parts);
+  std::int64_t write(const std::string& name, const std::vector<std::span<const std::byte>>& parts);
   void remove(Entries::iterator entry);
   std::int64_t bytes() const;
 

@@ -140,11 +140,6 @@ void PrefixCache::forget(Ids ids) {
   }
 }
 
-void PrefixCache::clear() {
-  const std::lock_guard lock(mutex_);
-  while (!entries_.empty()) erase(entries_.begin());
-}
-
 void PrefixCache::reserve(std::int64_t bytes) {
   const std::lock_guard lock(mutex_);
   reserved_ = bytes;

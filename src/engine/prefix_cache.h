@@ -70,14 +70,12 @@ class PrefixCache {
   bool keep(std::shared_ptr<const Snapshot> snapshot, std::span<const std::int32_t> prompt);
   /// Drops every snapshot that `ids` begin with.
   void forget(std::span<const std::int32_t> ids);
-  void clear();
 
   /// Bytes that others (running conversations) need of the same budget, from now on; snapshots go to make room.
   void reserve(std::int64_t bytes);
   Parting parting(std::span<const std::int32_t> ids) const;
   CacheUse use() const;
   std::vector<std::shared_ptr<const Snapshot>> all() const;
-  std::int64_t budget() const { return limits_.bytes; }
 
  private:
   struct Entry {
