@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <new>
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
 
 namespace lily {
 namespace {
@@ -47,14 +49,16 @@ struct Scheduler::Job {
   Ended ended;
   Clock::time_point submitted = Clock::now(), first;
   std::int64_t generated = 0, limit = 0;
-  bool cancelled = false, done = false;
+  std::vector<std::int32_t> said;  // what it had generated when it gave its memory back …
+  std::size_t said_again = 0;      // … and how much of it is in its session again
+  bool done = false;
 
   explicit Job(Request r) : request(std::move(r)), sampler(request.sampling) {}
   bool reading() const { return session->to_read() > 0; }
-  /// Tokens that its session will have before long.
+  /// Tokens that its session will have before long; all of them where it has given way before, or it might do so block by block.
   std::int64_t soon() const {
     const std::int64_t most = request.max_tokens > 0 ? request.max_tokens : kKvBlockTokens;
-    return std::int64_t(request.ids.size()) + std::max(generated, std::min<std::int64_t>(most, kKvBlockTokens));
+    return std::int64_t(request.ids.size()) + (said.empty() ? std::max(generated, std::min<std::int64_t>(most, kKvBlockTokens)) : limit);
   }
 };
 
@@ -133,12 +137,19 @@ std::optional<std::int64_t> Scheduler::submit(Request request) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("the prompt has {} tokens, and the context window of {} must hold it and an answer", length, window_));
   }
-  auto job = std::make_unique<Job>(std::move(request));
+  Jobs job;
+  job.push_back(std::make_unique<Job>(std::move(request)));
+  {
+    const std::lock_guard lock(mutex_);
+    if (int(queue_.size()) + arriving_ >= options_.queue) return std::nullopt;
+    ++arriving_;
+    job.front()->number = ++last_number_;
+  }
+  const std::int64_t number = job.front()->number;
+  job.front()->request.listener->accepted();
   const std::lock_guard lock(mutex_);
-  if (stopping_ || int(queue_.size()) >= options_.queue) return std::nullopt;
-  job->number = ++last_number_;
-  const std::int64_t number = job->number;
-  queue_.push_back(std::move(job));
+  --arriving_;
+  queue_.splice(queue_.end(), job);
   wake_.notify_all();
   return number;
 }
@@ -147,11 +158,6 @@ void Scheduler::cancel(std::int64_t number) {
   const std::lock_guard lock(mutex_);
   cancelled_.push_back(number);
   wake_.notify_all();
-}
-
-bool Scheduler::full() const {
-  const std::lock_guard lock(mutex_);
-  return stopping_ || int(queue_.size()) >= options_.queue;
 }
 
 SchedulerStatus Scheduler::status() const {
@@ -168,93 +174,108 @@ void Scheduler::work() {
       wake_.wait(lock, [&] { return stopping_ || !queue_.empty() || !jobs_.empty(); });
       if (stopping_) break;
     }
-    drop_cancelled();
-    admit();
-    bool reading = false, answering = false;
-    for (const auto& job : jobs_) (job->reading() ? reading : answering) = true;
-    if (answering && (debt_ > 0 || !reading)) {
-      debt_ = std::max(0.0, debt_ - decode_step());
-    } else if (reading) {
-      const double seconds = read_chunk(answering ? options_.busy_chunk : longest_chunk());
-      debt_ = answering ? kOwed * seconds : 0;
+    try {
+      take_turn();
+    } catch (...) {  // not in what a request does: want of memory in between
+      for (const auto& job : jobs_)
+        if (!job->done) end(*job, Finish::stopped, std::current_exception());
     }
-    std::erase_if(jobs_, [](const auto& job) { return job->done; });
-    fit_memory();
+    settle();
   }
-  for (const auto& job : jobs_) end(*job, Finish::stopped);
-  jobs_.clear();
-  std::deque<std::unique_ptr<Job>> waiting;
   {
     const std::lock_guard lock(mutex_);
-    waiting.swap(queue_);
+    jobs_.splice(jobs_.end(), queue_);
     status_.alive = false;
   }
-  for (const auto& job : waiting) end(*job, Finish::stopped);
+  for (const auto& job : jobs_) end(*job, Finish::stopped);
+  settle();
+}
+
+void Scheduler::take_turn() {
+  drop_cancelled();
+  settle();
+  admit();
+  bool reading = false, answering = false;
+  for (const auto& job : jobs_) (job->reading() ? reading : answering) = true;
+  if (answering && (debt_ > 0 || !reading)) {
+    debt_ = std::max(0.0, debt_ - decode_step());
+  } else if (reading) {
+    const double seconds = read_chunk(answering ? options_.busy_chunk : longest_chunk());
+    debt_ = answering ? kOwed * seconds : 0;
+  }
+}
+
+/// What has ended gives up its place before its listener hears of it: who asks for the status then finds it gone.
+void Scheduler::settle() {
+  for (auto job = jobs_.begin(); job != jobs_.end();) {
+    const auto next = std::next(job);
+    if ((*job)->done) over_.splice(over_.end(), jobs_, job);
+    job = next;
+  }
+  fit_memory();
+  for (const auto& job : over_) job->request.listener->ended(job->ended);
+  over_.clear();
 }
 
 void Scheduler::drop_cancelled() {
   std::vector<std::int64_t> numbers;
-  std::vector<std::unique_ptr<Job>> waiting;
+  Jobs waiting;
   {
     const std::lock_guard lock(mutex_);
     numbers.swap(cancelled_);
     for (const std::int64_t number : numbers) {
       const auto found = std::find_if(queue_.begin(), queue_.end(), [&](const auto& job) { return job->number == number; });
-      if (found == queue_.end()) continue;
-      waiting.push_back(std::move(*found));
-      queue_.erase(found);
+      if (found != queue_.end()) waiting.splice(waiting.end(), queue_, found);
     }
+    status_.cancelled += std::int64_t(waiting.size());
   }
-  std::int64_t dropped = std::int64_t(waiting.size());
   for (const auto& job : waiting) end(*job, Finish::stopped);
+  over_.splice(over_.end(), waiting);
   for (const auto& job : jobs_) {
     if (std::find(numbers.begin(), numbers.end(), job->number) == numbers.end()) continue;
-    if (job->reading() && job->session->computed() > 0) job->session->keep_snapshot();  // who asks again goes on from here
+    if (job->reading() && job->session->computed() > 0) keep_snapshot(*job);  // who asks again goes on from here
     end(*job, Finish::stopped);
-    ++dropped;
-  }
-  if (dropped > 0) {
     const std::lock_guard lock(mutex_);
-    status_.cancelled += dropped;
+    ++status_.cancelled;
   }
-  std::erase_if(jobs_, [](const auto& job) { return job->done; });
 }
 
 /// Gives slots in the order of arrival, as long as there is memory: nobody overtakes a request that waits for it.
 void Scheduler::admit() {
   while (int(jobs_.size()) < options_.parallel) {
-    std::unique_ptr<Job> job;
+    Jobs job;
     {
       const std::lock_guard lock(mutex_);
       if (queue_.empty()) return;
       std::int64_t bytes = bytes_of(queue_.front()->soon()) - shared_bytes(cache_->known(queue_.front()->request.ids));
       for (const auto& other : jobs_) bytes += std::max(other->session->own_bytes(), bytes_of(other->soon()) - shared_bytes(other->ended.prompt.reused));
       if (!jobs_.empty() && bytes > options_.cache_bytes) return;
-      job = std::move(queue_.front());
-      queue_.pop_front();
+      job.splice(job.end(), queue_, queue_.begin());
     }
-    if (start(*job)) jobs_.push_back(std::move(job));
+    try {
+      start(*job.front());
+      jobs_.splice(jobs_.end(), job);
+    } catch (...) {
+      end(*job.front(), Finish::stopped, std::current_exception());
+      over_.splice(over_.end(), job);
+    }
   }
 }
 
-bool Scheduler::start(Job& job) {
-  job.ended.queue_seconds = seconds_since(job.submitted);
+void Scheduler::start(Job& job) {
   const std::vector<std::int32_t>& ids = job.request.ids;
   const Parting parting = cache_->parting(ids);
   if (options_.store)
     if (const auto stored = options_.store->load(ids, cache_->known(ids))) cache_->keep(stored, ids);
-  try {
-    job.session = engine_.session(cache_);
-    job.ended.prompt = job.session->begin(ids, job.request.snapshot_at);
-    job.sampler.see_prompt(ids);
-    job.limit = std::min(window_ - std::int64_t(ids.size()), job.request.max_tokens > 0 ? job.request.max_tokens : INT64_MAX);
-  } catch (...) {
-    end(job, Finish::stopped, std::current_exception());
-    return false;
-  }
+  job.session = engine_.session(cache_);
+  const SyncReport prompt = job.session->begin(ids, job.request.snapshot_at);
+  if (job.limit > 0) return;  // it had begun before, and gave way
+  job.ended.queue_seconds = seconds_since(job.submitted);
+  job.ended.prompt = prompt;
+  job.sampler.see_prompt(ids);
+  job.limit = std::min(window_ - std::int64_t(ids.size()), job.request.max_tokens > 0 ? job.request.max_tokens : INT64_MAX);
   {
     const std::lock_guard lock(mutex_);
-    const SyncReport& prompt = job.ended.prompt;
     ++status_.requests;
     status_.cached_tokens += prompt.reused;
     status_.prompt_tokens += prompt.reused + prompt.computed;
@@ -265,7 +286,6 @@ bool Scheduler::start(Job& job) {
     status_.last_ids.assign(from, from + std::min<std::ptrdiff_t>(std::ptrdiff_t(parting.cached.size()), ids.end() - from));
   }
   job.request.listener->started(job.ended.prompt);
-  return true;
 }
 
 /// Seconds that it took.
@@ -307,6 +327,8 @@ void Scheduler::catch_up(Job& job) {
   const std::int64_t gained = job.session->computed() - here;
   job.ended.prompt.reused += gained;
   job.ended.prompt.computed -= gained;
+  const std::lock_guard lock(mutex_);
+  status_.cached_tokens += gained;
 }
 
 /// The next chunk of the prompt whose turn it is.
@@ -315,9 +337,10 @@ double Scheduler::read_chunk(std::int64_t longest) {
   const auto turn = std::find_if(jobs_.begin(), jobs_.end(), [](const auto& job) { return job->reading(); });
   Job& job = **turn;
   jobs_.splice(jobs_.end(), jobs_, turn);  // the others' turns come first now
-  const std::int64_t from = job.session->computed();
+  std::int64_t from = 0;
   try {
     catch_up(job);
+    from = job.session->computed();
     if (job.reading()) job.session->advance(longest);
     job.ended.prefill_seconds += seconds_since(begin);
     job.request.listener->progress(job.session->computed(), std::int64_t(job.request.ids.size()));
@@ -334,6 +357,7 @@ double Scheduler::read_chunk(std::int64_t longest) {
 /// One token from the logits that are there.
 void Scheduler::give_token(Job& job) {
   try {
+    if (job.said_again < job.said.size()) return job.session->append(job.said[job.said_again++]);
     if (job.generated >= job.limit) return end(job, Finish::length);
     const std::span<const float> logits = job.session->logits();
     Guide* const guide = job.request.guide.get();
@@ -371,13 +395,20 @@ void Scheduler::end(Job& job, Finish finish, std::exception_ptr error) {
   job.ended.finish = finish;
   job.ended.error = error;
   // The next turn begins with this one, or with a part of it that its prompt's snapshots cover.
-  if (!error && job.session && job.generated > 1) job.session->keep_snapshot();
+  if (!error && job.session && job.generated > 1) keep_snapshot(job);
   job.session.reset();
-  {
-    const std::lock_guard lock(mutex_);
-    if (error) ++status_.failed;
+  if (!error) return;
+  const std::lock_guard lock(mutex_);
+  ++status_.failed;
+}
+
+/// One that finds no memory is a miss of a later turn, and no error of this one.
+void Scheduler::keep_snapshot(Job& job) {
+  try {
+    job.session->keep_snapshot();
+  } catch (const std::bad_alloc&) {
+    log_warning("no memory for a snapshot: the next turn reads this one again");
   }
-  job.request.listener->ended(job.ended);
 }
 
 std::int64_t Scheduler::running_bytes() const {
@@ -386,7 +417,7 @@ std::int64_t Scheduler::running_bytes() const {
   return bytes;
 }
 
-/// Snapshots make room for what runs; where that is not enough, the request that came last gives way.
+/// Snapshots make room for what runs; where that is not enough, the request that came last waits for its turn again.
 void Scheduler::fit_memory() {
   while (true) {
     const std::int64_t bytes = running_bytes();
@@ -400,18 +431,22 @@ void Scheduler::fit_memory() {
       status_.running_bytes = now;
     }
     if (now == bytes && (bytes <= options_.cache_bytes || jobs_.size() <= 1)) return;
-    if (now != bytes) continue;
-    const auto youngest = std::max_element(jobs_.begin(), jobs_.end(), [](const auto& a, const auto& b) { return a->number < b->number; });
-    if ((*youngest)->generated == 0) {  // nobody has seen anything of it: it waits for its turn again
-      (*youngest)->session.reset();
-      const std::lock_guard lock(mutex_);
-      queue_.push_front(std::move(*youngest));
-    } else {
-      end(**youngest, Finish::stopped,
-          std::make_exception_ptr(Error(ErrorCode::out_of_memory, "the conversations that are running need more memory than there is for them")));
-    }
-    jobs_.erase(youngest);
+    if (now == bytes)
+      wait_again(std::max_element(jobs_.begin(), jobs_.end(), [](const auto& a, const auto& b) { return a->number < b->number; }));
   }
+}
+
+/// Gives its memory back. What it has said is computed again, token by token, when it has a slot again: that gives the same bits.
+void Scheduler::wait_again(Jobs::iterator turn) {
+  Job& job = **turn;
+  if (job.generated > std::int64_t(job.said.size())) {
+    const auto& tokens = job.session->tokens();
+    job.said.assign(tokens.begin() + std::ptrdiff_t(job.request.ids.size()), tokens.end());
+  }
+  job.said_again = 0;
+  job.session.reset();
+  const std::lock_guard lock(mutex_);
+  queue_.splice(queue_.begin(), jobs_, turn);
 }
 
 }  // namespace lily

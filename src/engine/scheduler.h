@@ -6,18 +6,17 @@
 // costs a running answer at most half of its rate. Prompts take turns chunk by chunk, so that a short one need not wait for a long
 // one's end.
 //
+// Where running answers outgrow the memory, the one that came last gives its memory back and waits for its turn again; what it had
+// said is then computed again, step by step, so that it goes on with the same bits.
+//
 // Nothing a request does changes another one's bits (engine.h), and an error ends the request it happened to, not the worker.
 #pragma once
 
-#include <atomic>
 #include <condition_variable>
-#include <deque>
-#include <functional>
 #include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <string>
 #include <thread>
 #include <vector>
 
@@ -60,14 +59,15 @@ struct Ended {
   std::int64_t decode_steps = 0;
 };
 
-/// Who asked. Called by the worker's thread: must return at once and not throw.
+/// Who asked. Called by the worker's thread, accepted() by submit(): must return at once and not throw.
 class Listener {
  public:
   virtual ~Listener() = default;
+  virtual void accepted() {}                                              // it has a place in the queue
   virtual void started(const SyncReport&) {}                              // it has a slot
   virtual void progress(std::int64_t, std::int64_t) {}                    // tokens of the prompt in the state, of so many
   virtual bool token(const NextToken& token) = 0;                         // false: stop; end tokens are not told
-  virtual void ended(const Ended& ended) = 0;                             // the last call
+  virtual void ended(const Ended& ended) = 0;                             // the last call; its memory is free by then
 };
 
 struct Request {
@@ -110,16 +110,13 @@ class Scheduler {
   /// Ends what runs (Finish::stopped) and the worker.
   ~Scheduler();
 
-  /// A number by which the request can be cancelled; none: the queue is full or the scheduler is stopping.
-  /// Error(invalid_argument) at once for ids that no session would take, and Error(out_of_memory) for a prompt that the budget can
-  /// never hold.
+  /// A number by which the request can be cancelled; none: the queue is full. Error(invalid_argument) at once for ids that no
+  /// session would take and for a prompt that the budget can never hold. In neither case has the listener heard anything.
   std::optional<std::int64_t> submit(Request request);
   /// Stops it within one pass: its listener hears ended() with Finish::stopped. Unknown numbers are ignored.
   void cancel(std::int64_t number);
 
   SchedulerStatus status() const;
-  /// Whether submit() would refuse for want of a place in the queue.
-  bool full() const;
   PrefixCache& cache() { return *cache_; }
   /// The longest prompt with its answer that the budget can hold.
   std::int64_t window() const { return window_; }
@@ -129,18 +126,22 @@ class Scheduler {
   using Jobs = std::list<std::unique_ptr<Job>>;
 
   void work();
+  void take_turn();
+  void settle();
   void write_behind();
   void store_all();
   void drop_cancelled();
   void admit();
-  bool start(Job& job);
+  void start(Job& job);
   double decode_step();
   double read_chunk(std::int64_t longest);
   std::int64_t longest_chunk() const;
   void catch_up(Job& job);
   void give_token(Job& job);
   void end(Job& job, Finish finish, std::exception_ptr error = nullptr);
+  void keep_snapshot(Job& job);
   void fit_memory();
+  void wait_again(Jobs::iterator job);
   std::int64_t running_bytes() const;
   std::int64_t bytes_of(std::int64_t tokens) const;
   std::int64_t shared_bytes(std::int64_t tokens) const;
@@ -150,15 +151,17 @@ class Scheduler {
   std::shared_ptr<PrefixCache> cache_;
   std::int64_t window_ = 0;
 
-  mutable std::mutex mutex_;  // guards queue_, cancelled_, stopping_, status_
+  mutable std::mutex mutex_;  // guards queue_, arriving_, cancelled_, stopping_, status_
   std::condition_variable wake_;
-  std::deque<std::unique_ptr<Job>> queue_;
+  Jobs queue_;
+  int arriving_ = 0;  // places taken by requests whose listeners are being told
   std::vector<std::int64_t> cancelled_;
   bool stopping_ = false;
   std::int64_t last_number_ = 0;
   SchedulerStatus status_;
 
   Jobs jobs_;          // the worker's: those with a slot, in the order of their turns
+  Jobs over_;          // … and those whose listeners are still to hear of their end
   double rate_ = 0;    // tokens a second of the last chunk that says something about it; 0: none yet
   double debt_ = 0;    // seconds of decoding that are owed for chunks read while somebody was answering
   std::thread worker_, writer_;  // the latter with a store alone

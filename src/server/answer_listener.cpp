@@ -38,12 +38,17 @@ AnswerListener::AnswerListener(App& app, std::shared_ptr<http::Exchange> exchang
           .chat = request_.chat};
 }
 
-void AnswerListener::open() {
+http::Reply AnswerListener::reply(std::string body, const char* type) const {
+  http::Reply r = app_.reply(*exchange_, 200, std::move(body), type);
+  if (!request_.ignored.empty()) r.fields.emplace_back("x-lily-ignored", fmt::format("{}", fmt::join(request_.ignored, ", ")));
+  return r;
+}
+
+void AnswerListener::accepted() {
   if (!request_.stream) return;
-  http::Fields fields = app_.reply(*exchange_, 200, {}, "text/event-stream").fields;
+  http::Fields fields = reply({}, "text/event-stream").fields;
   fields.emplace_back("Cache-Control", "no-cache");
   fields.emplace_back("X-Accel-Buffering", "no");  // or a proxy would gather the pieces
-  if (!request_.ignored.empty()) fields.emplace_back("x-lily-ignored", fmt::format("{}", fmt::join(request_.ignored, ", ")));
   exchange_->begin(200, std::move(fields));
   exchange_->keep_alive(app_.options_.keep_alive, ": keep-alive\n\n");
   if (request_.chat) {
@@ -131,11 +136,7 @@ void AnswerListener::ended(const Ended& ended) {
       exchange_->write("data: " + error_json(error) + "\n\ndata: [DONE]\n\n");
       return exchange_->finish();
     }
-    if (failed) {
-      http::Reply r = error_reply(error);
-      for (auto& f : app_.guard_.cors(exchange_->head())) r.fields.push_back(f);
-      return exchange_->reply(std::move(r));
-    }
+    if (failed) return app_.fail(exchange_, error);
     if (ended.finish != Finish::length || !text_.calls().empty()) remember();
     log_debug(fmt::format("{}: {} prompt tokens ({} cached), {} generated, {:.1f} tokens/s", who_.id, prompt_.ids.size(), ended.prompt.reused,
                           completion_tokens(ended), ended.decode_seconds > 0 ? double(ended.decode_steps) / ended.decode_seconds : 0));
@@ -146,11 +147,9 @@ void AnswerListener::ended(const Ended& ended) {
     Json answer = request_.chat ? chat_answer(who_, text_, logprobs()) : completion_answer(who_, echo_, text_, logprobs());
     answer["usage"] = usage_json(ended, std::int64_t(prompt_.ids.size()), completion_tokens(ended), text_);
     answer["timings"] = timings_json(ended);
-    http::Reply r = app_.reply(*exchange_, 200, dump(answer));
-    if (!request_.ignored.empty()) r.fields.emplace_back("x-lily-ignored", fmt::format("{}", fmt::join(request_.ignored, ", ")));
-    exchange_->reply(std::move(r));
+    exchange_->reply(reply(dump(answer), "application/json"));
   } catch (...) {  // nothing may reach the worker
-    exchange_->reply(error_reply(api_error(std::current_exception())));
+    app_.fail(exchange_, api_error(std::current_exception()));
   }
 }
 

@@ -15,8 +15,7 @@ class AnswerListener final : public Listener {
   AnswerListener(App& app, std::shared_ptr<http::Exchange> exchange, ApiRequest request, ChatPrompt prompt, std::string echo);
 
   /// The head and first piece of a stream; nothing where the answer comes as one.
-  void open();
-  void started(const SyncReport&) override {}
+  void accepted() override;
   bool token(const NextToken& token) override;
   void ended(const Ended& ended) override;
 
@@ -25,6 +24,7 @@ class AnswerListener final : public Listener {
   void finish_stream(const Ended& ended);
   void remember();
   Json logprobs() const;
+  http::Reply reply(std::string body, const char* type) const;
   std::int64_t completion_tokens(const Ended& ended) const;
 
   App& app_;

@@ -13,7 +13,6 @@
 #include "server/metrics.h"
 #include "server/pages.h"
 #include "text/json_text.h"
-#include "text/reasoning.h"
 
 namespace lily::server {
 namespace {
@@ -84,8 +83,8 @@ http::Reply App::reply(const http::Exchange& exchange, int status, std::string b
   return r;
 }
 
-void App::fail(const Exchange& exchange, std::exception_ptr thrown) const {
-  http::Reply r = error_reply(api_error(thrown));
+void App::fail(const Exchange& exchange, const ApiError& error) const {
+  http::Reply r = error_reply(error);
   for (auto& field : guard_.cors(exchange->head())) r.fields.push_back(field);
   exchange->reply(std::move(r));
 }
@@ -115,7 +114,7 @@ void App::run(const Route& route, const Exchange& exchange) {
     try {
       (this->*answer)(exchange);
     } catch (...) {
-      fail(exchange, std::current_exception());
+      fail(exchange, api_error(std::current_exception()));
     }
   };
   if (!route.heavy) return answer();
@@ -190,15 +189,10 @@ void App::submit(const Exchange& exchange, ApiRequest r, ChatPrompt prompt, std:
   request.end_ids = tokenizer_.end_tokens();
   request.logprobs = r.logprobs;
   request.guide = make_guide(tokenizer_, r, prompt.thinking);
-  const auto listener = std::make_shared<AnswerListener>(*this, exchange, std::move(r), std::move(prompt), std::move(echo));
-  request.listener = listener;
+  request.listener = std::make_shared<AnswerListener>(*this, exchange, std::move(r), std::move(prompt), std::move(echo));
   if (draining_) refuse_with(503, "the server is ending", {}, "draining", "server_error");
-  engine_.check_ids(request.ids);
-  if (scheduler_->full()) refuse_with(429, "the queue is full", {}, "queue_full", "rate_limit_error");
-  listener->open();
   const auto number = scheduler_->submit(std::move(request));
-  if (!number) return listener->ended({.finish = Finish::stopped, .error = std::make_exception_ptr(RequestError(
-      {.status = 429, .message = "the queue is full", .type = "rate_limit_error", .param = {}, .code = "queue_full"}))});
+  if (!number) refuse_with(429, "the queue is full", {}, "queue_full", "rate_limit_error");
   exchange->on_gone([scheduler = scheduler_.get(), n = *number] { scheduler->cancel(n); });
 }
 
@@ -250,9 +244,9 @@ void App::detokenize(const Exchange& exchange) {
 
 void App::apply_template(const Exchange& exchange) {
   ApiRequest r = read_chat(exchange->body());
-  const std::string text = render_chat(r.input, options_.prompts.style).text();
+  // The text of the ids that would be read, not the template's: remembered turns and stripped lines are in it as the model sees them.
   const ChatPrompt prompt = prompts_.make(r.input);
-  exchange->reply(reply(*exchange, 200, dump({{"prompt", text}, {"tokens", prompt.ids}, {"count", prompt.ids.size()}})));
+  exchange->reply(reply(*exchange, 200, dump({{"prompt", tokenizer_.decode_text(prompt.ids)}, {"tokens", prompt.ids}, {"count", prompt.ids.size()}})));
 }
 
 void App::health(const Exchange& exchange) {

@@ -13,6 +13,7 @@
 
 #include "engine/sampling_defaults.h"
 #include "engine/scheduler.h"
+#include "server/api_error.h"
 #include "server/chat_prompt.h"
 #include "server/guard.h"
 #include "server/http.h"
@@ -56,7 +57,7 @@ class App {
 
   void run(const Route& route, const Exchange& exchange);
   http::Reply reply(const http::Exchange& exchange, int status, std::string body, const char* type = "application/json") const;
-  void fail(const Exchange& exchange, std::exception_ptr thrown) const;
+  void fail(const Exchange& exchange, const ApiError& error) const;
 
   void chat(const Exchange& exchange);
   void completion(const Exchange& exchange);

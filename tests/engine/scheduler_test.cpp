@@ -40,6 +40,7 @@ class Ear : public Listener {
     return !on_token || on_token(int(ids.size()));
   }
   void ended(const Ended& e) override {
+    if (on_ended) on_ended();
     {
       const std::lock_guard lock(mutex_);
       end = e;
@@ -69,6 +70,7 @@ class Ear : public Listener {
 
   std::function<bool(int)> on_token;
   std::function<void(std::int64_t)> on_progress;
+  std::function<void()> on_ended;
   std::int64_t known = -1;
   Ids ids;
   std::vector<NextToken> tokens;
@@ -386,6 +388,35 @@ TEST(Scheduler, MemoryThatIsNotThereIsWaitedFor) {
   for (int i = 0; i < 6; ++i) EXPECT_EQ(asks[std::size_t(i)].answer(), alone(some_ids(700, i), 30)) << i;
 }
 
+TEST(Scheduler, AnswersThatOutgrowTheMemoryWaitAndGoOnWithTheSameBits) {
+  Rig rig;
+  // Room for two of the prompts; each answer needs another block before its end, and they get there together.
+  Scheduler s(rig.engine, {.parallel = 4, .cache_bytes = 22 << 10});
+  std::vector<std::shared_ptr<Ear>> ears;
+  for (int i = 0; i < 4; ++i) s.submit(request(some_ids(200, i), ears.emplace_back(slow_ear()), 400));
+  for (int i = 0; i < 4; ++i) {
+    ears[std::size_t(i)]->wait();
+    EXPECT_EQ(ears[std::size_t(i)]->ids, alone(some_ids(200, i), 400)) << i;
+  }
+  const SchedulerStatus status = s.status();
+  EXPECT_EQ(status.requests, 4);
+  EXPECT_EQ(status.failed, 0);
+  EXPECT_GT(rig.backend->rows_run(), 4 * 600) << "none gave way: this test shows nothing";
+}
+
+TEST(Scheduler, WhoHearsOfTheEndFindsThePlaceFree) {
+  Rig rig;
+  Scheduler s(rig.engine, {.parallel = 1, .cache_bytes = kPlenty});
+  SchedulerStatus then;
+  auto ear = std::make_shared<Ear>();
+  ear->on_ended = [&] { then = s.status(); };
+  s.submit(request(some_ids(300), ear));
+  ear->wait();
+  EXPECT_EQ(then.requests, 1);
+  EXPECT_EQ(then.running, 0);
+  EXPECT_EQ(then.running_bytes, 0);
+}
+
 /// Forces an opening, then allows two tokens alone.
 class Opening : public Guide {
  public:
@@ -459,11 +490,13 @@ TEST(Scheduler, AStoreBringsConversationsBackAfterARestart) {
     history = joined(history, Ask(s, history, 12).answer());
   }
   history = joined(history, some_ids(30, 9));
-  Rig rig;
-  Scheduler s(rig.engine, options(rig));
-  Ask ask(s, history, 12);
-  EXPECT_EQ(ask.answer(), alone(history, 12));
-  EXPECT_EQ(ask.ear->known, 511);  // all but the last token that was sampled
+  {
+    Rig rig;
+    Scheduler s(rig.engine, options(rig));
+    Ask ask(s, history, 12);
+    EXPECT_EQ(ask.answer(), alone(history, 12));
+    EXPECT_EQ(ask.ear->known, 511);  // all but the last token that was sampled
+  }
   std::filesystem::remove_all(dir);
 }
 
