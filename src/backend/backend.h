@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -48,6 +49,9 @@ struct MachineLimits {
   double int8_ops_per_s = 0;    // multiplications and additions of the int8 matrix products; 0 where there are none
 };
 
+/// Seconds by kind of work: the ops of a stage, "attention" or "conv1d_silu+linear".
+using StageTimes = std::map<std::string, double>;
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -68,6 +72,10 @@ class Backend {
   /// From the next pass on, does without the techniques of these names and with all others. plan() is another one afterwards.
   /// Error(invalid_argument) for a name that is not among techniques(); nothing has changed then.
   virtual void switch_off(const std::vector<std::string>& names);
+
+  /// Adds the seconds that the stages of each pass take to `times` from now on; null: no longer. A back end that cannot tell adds
+  /// nothing. Passes take a little longer.
+  virtual void time_stages(StageTimes* times) { (void)times; }
 
   /// Returns when all weights are in memory, so that the next pass waits for no file.
   virtual void load_weights() {}

@@ -207,6 +207,7 @@ void bench_rows(std::vector<Option>& t) {
                   "also run this, in turn, and read its tokens/s; {n} stands for the length, "
                   "{phase}, {prefill}, {context} and {steps} as explained above")
                   .to(&Settings::peer));
+  t.push_back(Row("bench", "stages", "", "also run each row once more and say which operations take which share of its time").to(&Settings::stages));
   t.push_back(Row("bench", "plot", "FILE", "also draw the rows into this SVG file").to(&Settings::plot_file));
 }
 

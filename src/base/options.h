@@ -66,6 +66,7 @@ struct Settings {
   int reps = 3, steps = 32;
   std::vector<std::string> ablate;
   std::string peer, plot_file;
+  bool stages = false;
 
   // serve
   std::string host = "127.0.0.1";

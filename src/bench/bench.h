@@ -21,6 +21,7 @@ struct Options {
   int reps = 3;
   int steps = 32;                   // decode steps of one repetition
   std::vector<std::string> ablate;  // names of techniques, or "all"
+  bool stages = false;              // one more run of each plain row, timed op by op
   std::string peer;                 // a command (bench/peer.h); empty: none
   std::int64_t memory = 0;          // bytes that there are; 0: unknown, everything fits
 };

@@ -156,7 +156,8 @@ class Bench {
     double total = 0;
     for (const Line& l : lines_)
       total += seconds_before(l) + double(contenders(l.phase).size()) *
-                                       (warm_up_seconds(l) + double(o_.reps) * (seconds_of_run(l) + limits_take_));
+                                       (warm_up_seconds(l) + double(o_.reps) * (seconds_of_run(l) + limits_take_)) +
+               (o_.stages ? seconds_of_run(l) : 0);
     if (listener_.estimate) listener_.estimate(total, int(lines_.size()));
   }
   // Float32 multiply-adds run at about a quarter of the int8 rate.
@@ -271,7 +272,18 @@ class Bench {
         done_ += seconds_of_run(l) + limits_take_;
       }
     }
-    report_line(l, all);
+    report_line(l, all, o_.stages ? stage_shares(l, name + ", stage by stage") : StageTimes());
+  }
+  StageTimes stage_shares(const Line& l, const std::string& what) {
+    StageTimes times;
+    backend_.time_stages(&times);
+    l.phase == Phase::prefill ? run_prefill(l, false, what) : run_decode();
+    backend_.time_stages(nullptr);
+    double sum = 0;
+    for (const auto& [name, seconds] : times) sum += seconds;
+    for (auto& [name, seconds] : times) seconds /= sum;
+    done_ += seconds_of_run(l);
+    return times;
   }
 
   // ---- rows
@@ -281,7 +293,7 @@ class Bench {
       ratios.push_back(a.tok_s[i] / b.tok_s[i]);
     return median(ratios);
   }
-  void report_line(const Line& l, const std::vector<Contender>& all) {
+  void report_line(const Line& l, const std::vector<Contender>& all, const StageTimes& stages) {
     for (const Contender& c : all) {
       if (c.peer) continue;
       Row row{.phase = l.phase,
@@ -305,6 +317,7 @@ class Bench {
       row.logits_hash = c.hashes.back();
       row.same_hash =
           std::all_of(c.hashes.begin(), c.hashes.end(), [&](const std::string& h) { return h == c.hashes[0]; });
+      if (c.plain()) row.stages = stages;
       if (c.without) row.speedup = median_ratio(all[0], c);
       if (c.plain() && all.back().peer && !all.back().tok_s.empty())
         row.peer = PeerFigures{.tok_s = spread(all.back().tok_s), .ratio = median_ratio(all[0], all.back())};

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 namespace lily::bench {
@@ -56,6 +57,7 @@ Json row_json(const Row& r) {
     j["peer_tok_s_max"] = r.peer->tok_s.max;
     j["peer_ratio"] = r.peer->ratio;
   }
+  if (!r.stages.empty()) j["stage_shares"] = r.stages;
   return j;
 }
 
@@ -83,6 +85,10 @@ std::string table_row(const Row& r) {
   if (r.peer)
     s += fmt::format(fmt::runtime(kColumns), phase_name(r.phase), r.n, rate(r.peer->tok_s), "", "", "", "",
                      fmt::format("{:.3f}", r.peer->ratio), "peer");
+  std::vector<std::pair<double, std::string>> stages;
+  for (const auto& [name, share] : r.stages) stages.emplace_back(share, name);
+  std::sort(stages.rbegin(), stages.rend());
+  for (const auto& [share, name] : stages) s += fmt::format("{:>24.1f} %  {}\n", 100 * share, name);
   return s;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -41,6 +42,7 @@ struct Row {
   bool same_hash = true;            // in every repetition
   std::optional<double> speedup;    // ablated rows: the plain rate over this one, median of those of each repetition
   std::optional<PeerFigures> peer;  // plain rows
+  std::map<std::string, double> stages;  // shares of the time, by the ops of a stage; empty: not asked for
 };
 
 /// A length that was not measured.

@@ -24,6 +24,7 @@ bench::Options bench_options(const Settings& s) {
           .reps = s.reps,
           .steps = s.steps,
           .ablate = s.ablate,
+          .stages = s.stages,
           .peer = s.peer,
           .memory = bench::available_memory()};
 }

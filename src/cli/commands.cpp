@@ -32,7 +32,7 @@ std::string bench_details() {
       "bandwidth_share, "
       "compute_share, limit_tok_s, logits_hash, same_hash_in_all_reps, ablated?, speedup?, peer_tok_s_median?, "
       "peer_tok_s_min?, "
-      "peer_tok_s_max?, peer_ratio?}], skipped: [{phase, n, why}]}.\n\n"
+      "peer_tok_s_max?, peer_ratio?, stage_shares?}], skipped: [{phase, n, why}]}.\n\n"
       "Techniques that --ablate names, on the CPU:";
   for (const ops::Technique& t : ops::techniques("cpu")) {
     const char* phases = t.prefill && t.decode ? "prefill, decode" : t.prefill ? "prefill" : "decode";

@@ -1,9 +1,13 @@
 #include "backend/cpu/cpu_backend.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <set>
 
 #include "backend/cpu/dispatch.h"
 #include "backend/pass_setup.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "plan/compile.h"
 
@@ -17,6 +21,13 @@ plan::Plan compile(const Weights& weights, plan::Phase phase, const BackendOptio
   plan::Activations activations = plan::Activations::f32;
   if (!options.exact) activations = phase == plan::Phase::decode ? plan::Activations::int16 : options.prefill_activations;
   return plan::compile(weights, phase, {.backend = "cpu", .activations = activations, .fusions_off = fusions_off});
+}
+
+/// Its kinds of ops, each once.
+std::string stage_name(std::span<const plan::Op> ops) {
+  std::set<std::string> kinds;
+  for (const plan::Op& op : ops) kinds.insert(plan::op_name(op.kind));
+  return fmt::format("{}", fmt::join(kinds, "+"));
 }
 
 }  // namespace
@@ -108,12 +119,15 @@ void CpuBackend::bind_pass(const ops::Pass& pass) {
 }
 
 void CpuBackend::run_stages(const ops::Pass& pass, const LayerHook& hook) {
-  if (!hook) return pool_.run(phases_);
+  if (!hook && !stage_times_) return pool_.run(phases_);
   for (const ThreadPool::Phase& phase : phases_) {
+    const auto begin = Clock::now();
     pool_.run({&phase, 1});
     const std::size_t first = std::size_t(phase.data() - tasks_.data());
-    for (std::size_t i = first; i < first + phase.size(); ++i)
-      if (pass.plan->ops[i].ends_layer) hook(pass.plan->ops[i].layer, pass.at<const float>(pass.plan->residual), pass.rows);
+    const std::span ops = std::span(pass.plan->ops).subspan(first, phase.size());
+    if (stage_times_) (*stage_times_)[stage_name(ops)] += seconds_since(begin);
+    for (const plan::Op& op : ops)
+      if (hook && op.ends_layer) hook(op.layer, pass.at<const float>(pass.plan->residual), pass.rows);
   }
 }
 

@@ -26,6 +26,7 @@ class CpuBackend final : public Backend {
 
   std::vector<ops::Technique> techniques() const override { return ops::techniques("cpu"); }
   void switch_off(const std::vector<std::string>& names) override;
+  void time_stages(StageTimes* times) override { stage_times_ = times; }
   void load_weights() override;
   MachineLimits measure_limits() override;  // limits.cpp
 
@@ -60,6 +61,7 @@ class CpuBackend final : public Backend {
   std::vector<ThreadPool::Task> tasks_;     // by op
   std::vector<ThreadPool::Phase> phases_;   // by stage
   std::vector<std::byte*> pointers_;        // by buffer
+  StageTimes* stage_times_ = nullptr;
 };
 
 }  // namespace lily

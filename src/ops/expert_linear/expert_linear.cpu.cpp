@@ -12,6 +12,7 @@
 namespace lily::ops::LILY_ISA {
 
 constexpr int kOutBlocks = 2;     // blocks of columns in a unit of expert_out's prefill: h is read once for all of them
+constexpr int kSumsAhead = 8;
 constexpr int kOutTokens = 4096;  // their sums of kOutBlocks·kBlockRows columns take 2 MB of scratch
 
 struct ExpertUnit {
@@ -63,6 +64,8 @@ LILY_SIMD void for_pair_blocks(const Args& a, const ExpertUnit& u, const std::in
   }
 }
 
+LILY_SIMD int most_rows(std::int32_t pairs) { return pairs < kBlockTokens ? pairs : kBlockTokens; }
+
 // What a matrix of the stack is asked for after unit `unit`: the block of the next unit that has rows to do. It is this worker's too
 // but at the end of its share.
 static ExpertUnit next_unit(bool decode, const std::int32_t* groups, const Matrix& w, std::int64_t unit, std::int64_t units) {
@@ -110,9 +113,12 @@ void expert_in_run(const ExpertInArgs& a, std::int64_t begin, std::int64_t end, 
     if (u.first == u.end) continue;
     const ExpertUnit next = next_unit(a.decode, a.groups, a.gate, unit, expert_in_units(a));
     const Matrix w_gate = a.gate.at(u.expert), w_up = a.up.at(u.expert), next_gate = a.gate.at(next.expert);
+    InputRows next_in = rows;
+    next_in.pairs = pairs + next.first;
+    const int next_m = next.expert == u.expert ? 0 : most_rows(next.end - next.first);
     for_pair_blocks(a, u, pairs, rows, [&](int m, const InputRows& in, bool last) __attribute__((always_inline)) {
       product_block(w_gate, u.r0, u.n, in, m, a.decode, {&w_up, u.r0, u.n}, gate, arena);
-      product_block(w_up, u.r0, u.n, in, m, a.decode, {&next_gate, next.r0, last ? next.n : 0}, up, arena);
+      product_block(w_up, u.r0, u.n, in, m, a.decode, {&next_gate, next.r0, last ? next.n : 0, &next_in, next_m}, up, arena);
       for (int i = 0; i < m; ++i) {
         float* h = a.h + in.pairs[i] * a.gate.rows + u.r0;
         for (int j = 0; j < u.n; j += kLanes) {
@@ -155,14 +161,20 @@ static void add_experts(const ExpertOutArgs& a, std::int64_t t0, int tokens, std
     if (u.first == u.end) continue;
     std::int64_t after = e + 1;
     while (after < a.down.count && a.groups[after] == a.groups[after + 1]) ++after;
-    const Matrix w = a.down.at(e), next_w = a.down.at(after < a.down.count ? after : e);
+    const bool more = after < a.down.count;
+    const Matrix w = a.down.at(e), next_w = a.down.at(more ? after : e);
+    InputRows next_in = rows;
+    next_in.pairs = pairs + (more ? a.groups[after] : 0);
+    const int next_m = more ? most_rows(a.groups[after + 1] - a.groups[after]) : 0;
     for_pair_blocks(a, u, pairs, rows, [&](int m, const InputRows& in, bool last) __attribute__((always_inline)) {
       for (int c = 0; c < n; c += kBlockRows) {
         const int cols = n - c < kBlockRows ? n - c : kBlockRows, left = n - c - cols;
         NextRows next = {&w, r0 + c + cols, left < kBlockRows ? left : kBlockRows};
-        if (left == 0) next = {&next_w, r0, last && after < a.down.count ? (n < kBlockRows ? n : kBlockRows) : 0};
+        if (left == 0) next = {&next_w, r0, last && more ? (n < kBlockRows ? n : kBlockRows) : 0, &next_in, next_m};
         product_block(w, r0 + c, cols, in, m, a.decode, next, out, arena);
         for (int i = 0; i < m; ++i) {
+          if (i + kSumsAhead < m)  // tokens lie anywhere
+            for (int j = 0; j < cols; j += 16) __builtin_prefetch(sums + (in.pairs[i + kSumsAhead] / a.k - t0) * kOutCols + c + j, 1);
           const F32 p = set1(a.weight[in.pairs[i]]);
           float* s = sums + (in.pairs[i] / a.k - t0) * kOutCols + c;
           for (int j = 0; j < cols; j += kLanes) store(s + j, load(s + j) + p * load(out + i * kBlockRows + j));

@@ -7,6 +7,7 @@
 //   out = fma(float(exact sum), weight scale · input scale, out)
 // and after a weight group's last segment out = fma(bias, input sum, out), in the order of the columns: that order is the whole
 // definition of a result's bits.
+#include "ops/cpu_units.h"
 #include "ops/matmul/codes.h"
 
 namespace lily::ops::LILY_ISA {
@@ -37,33 +38,46 @@ struct TileInput {
   std::int64_t scales;  // … to its scales from column k on
   std::int64_t sums;    // … to its sums of weight groups from column k on
 };
-// What to ask for while multiplying: a block's codes, scales and biases, each of them in one piece, in the order of memory, `rate`
-// lines for every segment: evenly, since a core has few requests under way at a time and waits when they are all taken.
+// What to ask for while multiplying: a block's codes, scales and biases, each of them in one piece, in the order of memory, then
+// rows of input; `rate` lines for every segment: evenly, since a core has few requests under way at a time and waits when they
+// are all taken.
 struct Ahead {
   const std::byte *line, *end;
   const std::byte *then[2], *then_end[2];
   int left;  // of `then`
   int rate;
+  const InputRows* in;
+  int row, rows;
+  std::int64_t row_bytes;
 };
+LILY_SIMD bool next_piece(Ahead* a) {
+  if (a->left > 0) {
+    --a->left;
+    a->line = a->then[a->left];
+    a->end = a->then_end[a->left];
+  } else if (a->row < a->rows) {
+    a->line = quantized_row(*a->in, a->row++);
+    a->end = a->line + a->row_bytes;
+  } else {
+    return false;
+  }
+  return true;
+}
 LILY_SIMD void ask(Ahead* a, int lines) {
   for (int i = 0; i < lines; ++i, a->line += 64) {
-    if (a->line >= a->end) {
-      if (a->left == 0) return;
-      --a->left;
-      a->line = a->then[a->left];
-      a->end = a->then_end[a->left];
-    }
+    if (a->line >= a->end && !next_piece(a)) return;
     __builtin_prefetch(a->line, 0, 2);
   }
 }
 static Ahead ahead_of(const NextRows& next, int steps, int unpacks) {
   if (next.n == 0) return {};
   const Matrix& w = *next.w;
-  const std::int64_t bytes = next.n * w.row_bytes, side = next.n * w.scale_row_bytes;
+  const std::int64_t bytes = next.n * w.row_bytes, side = next.n * w.scale_row_bytes, row_bytes = next.in ? next.in->layout.row_bytes() : 0;
   const std::byte *codes = w.data + next.r0 * w.row_bytes, *scales = w.scales + next.r0 * w.scale_row_bytes,
                   *biases = w.biases + next.r0 * w.scale_row_bytes;
-  const std::int64_t lines = (bytes + 2 * side) / 64 + 3;
-  return {scales, scales + side, {codes, biases}, {codes + bytes, biases + side}, 2, int((lines - unpacks + steps - 1) / steps)};
+  const std::int64_t lines = (bytes + 2 * side) / 64 + 3 + next.m * div_up(row_bytes, 64);
+  return {scales, scales + side, {codes, biases}, {codes + bytes, biases + side}, 2, int((lines - unpacks + steps - 1) / steps),
+          next.in, 0, next.m, row_bytes};
 }
 
 // How a panel's columns fall into segments.

@@ -53,11 +53,14 @@ LILY_SIMD const std::byte* quantized_row(const InputRows& in, int i) {
 }
 LILY_SIMD bool two_terms(const InputRows& in) { return in.activations == plan::Activations::int16; }
 
-/// Rows that the caller will ask for next (of one matrix, n 0: unknown): gemm has them brought closer while it multiplies.
+/// Rows that the caller will ask for next (of one matrix, n 0: unknown), and the input that they will meet where it is another one (m
+/// rows of `in`, at most kBlockTokens): gemm has them brought closer while it multiplies.
 struct NextRows {
   const Matrix* w;
   std::int64_t r0;
   int n;
+  const InputRows* in = nullptr;
+  int m = 0;
 };
 
 /// out[i·kBlockRows + o] = w[r0 + o]·row i, for o < n ≤ kBlockRows and i < m ≤ kBlockTokens. Needs no gemv_prepare.
