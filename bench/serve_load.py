@@ -8,6 +8,7 @@ Prints one table. Prompts are different every time, so that nothing comes from t
 """
 import argparse
 import json
+import os
 import random
 import statistics
 import threading
@@ -100,7 +101,6 @@ def main():
     print(f"beside a cold prompt of {reader.usage['prompt_tokens']} tokens, read in {ended - begun:.1f} s, a running answer goes at {during:.1f} of "
           f"{before:.1f} tokens/s: {100 * during / before:.0f} %; longest gap {max(runner.gaps()):.2f} s")
     # Leaving ends it: the server cancels what nobody reads.
-    import os
     os._exit(0)
 
 

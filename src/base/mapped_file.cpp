@@ -67,6 +67,11 @@ MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
   ::close(fd);  // the mapping keeps the file open
   if (mapped == MAP_FAILED) fail(path, "cannot map", error);
   data_ = static_cast<const std::byte*>(mapped);
+#if defined(__linux__)
+  // A wish: what is read from the disk comes in huge pages where the file system has them. Decode reads all weights for each token,
+  // and small pages cost it more translations than it has caches for.
+  if (size_ > 0) (void)::madvise(mapped, size_, MADV_HUGEPAGE);
+#endif
 }
 
 MappedFile::~MappedFile() {

@@ -146,9 +146,15 @@ std::optional<std::int64_t> Scheduler::submit(Request request) {
     job.front()->number = ++last_number_;
   }
   const std::int64_t number = job.front()->number;
-  job.front()->request.listener->accepted();
+  std::exception_ptr failed;
+  try {
+    job.front()->request.listener->accepted();
+  } catch (...) {
+    failed = std::current_exception();
+  }
   const std::lock_guard lock(mutex_);
   --arriving_;
+  if (failed) std::rethrow_exception(failed);
   queue_.splice(queue_.end(), job);
   wake_.notify_all();
   return number;

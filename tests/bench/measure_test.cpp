@@ -27,12 +27,14 @@ class Recorder : public fake::Backend {
     return {{"in-prefill", true, false, true, "…", nullptr}, {"in-both", true, true, true, "…", nullptr}};
   }
   void switch_off(const std::vector<std::string>& names) override { off = names.empty() ? "" : names[0]; }
+  void time_stages(StageTimes* times) override { stage_times = times; }
   MachineLimits measure_limits() override {
     return {.read_bytes_per_s = 1e9 * double(1 + limits++ % 3), .int8_ops_per_s = 1e12};
   }
   void run(Phase phase, std::span<Segment> segments, float* logits, const LayerHook& hook) override {
     runs.push_back({phase, segments[0].state->length, int(segments[0].ids.size()), off});
     for (std::int32_t id : segments[0].ids) ids.insert(id);
+    if (stage_times) (*stage_times)["here"] += 3, (*stage_times)["there"] += 1;
     fake::Backend::run(phase, segments, logits, hook);
   }
   struct Run {
@@ -44,6 +46,7 @@ class Recorder : public fake::Backend {
   std::vector<Run> runs;
   std::set<std::int32_t> ids;
   std::string off;
+  StageTimes* stage_times = nullptr;
   int limits = 0;
 };
 
@@ -62,6 +65,22 @@ struct Bed {
   Recorder backend{64};
   Weights weights;
 };
+
+TEST(Measure, StagesAreTimedInARunOfTheirOwn) {
+  Bed bed;
+  const Options options{.prefill = {100}, .decode = {100}, .reps = 2, .steps = 5, .ablate = {"in-both"}};
+  const std::size_t without = (bed.measured(options), bed.backend.runs.size());
+  Bed again;
+  Options staged = options;
+  staged.stages = true;
+  const Report r = again.measured(staged);
+  EXPECT_EQ(again.backend.runs.size(), without + 2 + 5);  // two passes of the prompt, five steps
+  EXPECT_EQ(again.backend.stage_times, nullptr);
+  for (const Row& row : r.rows) {
+    if (row.ablated.empty()) EXPECT_EQ(row.stages, (StageTimes{{"here", 0.75}, {"there", 0.25}}));
+    else EXPECT_TRUE(row.stages.empty());
+  }
+}
 
 TEST(Measure, RowsAscendEachOnceAndHashesRepeat) {
   Bed bed;

@@ -40,6 +40,7 @@ Report report() {
   r.rows[2].ablated = "register-scan";
   r.rows[2].speedup = 2;
   r.rows[3].peer = PeerFigures{{5, 4, 6}, 2.0};
+  r.rows[1].stages = {{"attention", 0.25}, {"linear", 0.75}};
   r.skipped = {{Phase::decode, 131072, "too long"}};
   return r;
 }
@@ -62,7 +63,8 @@ TEST(Report, JsonHasTheFieldsThatAreAgreed) {
   EXPECT_EQ(plain["bandwidth_share"], 0.875);
   EXPECT_EQ(plain["compute_share"], 0.25);
   EXPECT_EQ(plain["logits_hash"], "0123456789abcdef");
-  EXPECT_FALSE(plain.contains("ablated") || plain.contains("peer_tok_s_median"));
+  EXPECT_FALSE(plain.contains("ablated") || plain.contains("peer_tok_s_median") || plain.contains("stage_shares"));
+  EXPECT_EQ(j["rows"][1]["stage_shares"], json::parse(R"({"attention": 0.25, "linear": 0.75})"));
   EXPECT_EQ(j["rows"][2]["ablated"], "register-scan");
   EXPECT_EQ(j["rows"][2]["speedup"], 2);
   EXPECT_EQ(j["rows"][3]["peer_tok_s_median"], 5);
@@ -90,6 +92,9 @@ TEST(Report, TheTableSaysTheSame) {
     EXPECT_NE(plain.find(part), std::string::npos) << part;
   EXPECT_NE(table_row(r.rows[2]).find("2.000"), std::string::npos);
   EXPECT_NE(table_row(r.rows[2]).find("without register-scan"), std::string::npos);
+  const std::string staged = table_row(r.rows[1]);  // the largest share first
+  EXPECT_LT(staged.find("75.0 %  linear"), staged.find("25.0 %  attention"));
+  EXPECT_EQ(count(staged, "\n"), 3);
   EXPECT_EQ(count(table_row(r.rows[3]), "\n"), 2);  // Lily, and the peer below
   EXPECT_NE(table_row(r.rows[3]).find("5.00 (4.00 … 6.00)"), std::string::npos);
   EXPECT_NE(table_skipped(r.skipped[0]).find("too long"), std::string::npos);

@@ -59,6 +59,19 @@ class Bench(unittest.TestCase):
         again = self.bench("--decode", "48", "--reps", "1", "--steps", "4", "--threads", "1")
         self.assertEqual(again["rows"][0]["logits_hash"], decode["logits_hash"])
 
+    def test_stages_share_the_time_of_a_row(self):
+        j = self.bench("--prefill", "80", "--decode", "80", "--reps", "1", "--steps", "3", "--stages")
+        self.assertEqual(len(j["rows"]), 2)
+        for r in j["rows"]:
+            shares = r["stage_shares"]
+            self.assertAlmostEqual(sum(shares.values()), 1, places=6)
+            ops = {op for stage in shares for op in stage.split("+")}
+            self.assertLessEqual({"linear", "attention", "gdn_scan", "expert_in", "expert_out"}, ops)
+            self.assertTrue(all(share > 0 for share in shares.values()), shares)
+        plain = self.bench("--prefill", "80", "--reps", "1")
+        self.assertNotIn("stage_shares", plain["rows"][0])
+        self.assertEqual(plain["rows"][0]["logits_hash"], j["rows"][0]["logits_hash"])
+
     def test_every_technique_runs_and_those_that_keep_the_bits_do(self):
         j = self.bench("--prefill", "80", "--decode", "16", "--reps", "2", "--steps", "3", "--ablate", "all")
         plain = {r["phase"]: r["logits_hash"] for r in rows(j)}
