@@ -70,9 +70,16 @@ void read_logit_bias(ApiRequest& r, const Json& v) {
   }
 }
 
-void read_response_format(const Json& v) {
+/// Members of the object `v` beyond `known` have no effect; null is as good as absent.
+void ignore_others(ApiRequest& r, const std::string& path, const Json& v, std::initializer_list<std::string_view> known) {
+  if (!v.is_object()) return;
+  for (const auto& [key, value] : v.items())
+    if (!value.is_null() && std::find(known.begin(), known.end(), key) == known.end()) r.ignored.push_back(path + "." + key.substr(0, 64));
+}
+
+void read_response_format(ApiRequest& r, const Json& v) {
   const Json& type = member(v, "type");
-  if (type == "text") return;
+  if (type == "text") return ignore_others(r, "response_format", v, {"type"});
   refuse_field("response_format", type == "json_object" || type == "json_schema"
                                       ? "'" + type.get<std::string>() + "' is not supported by this version; only 'text' is"
                                       : std::string("expected {\"type\": \"text\"}"));
@@ -80,14 +87,9 @@ void read_response_format(const Json& v) {
 
 void read_stream_options(ApiRequest& r, const Json& v) {
   if (!v.is_object()) refuse_field("stream_options", "expected an object" + found(v));
-  for (const auto& [key, value] : v.items()) {
-    if (value.is_null()) continue;
-    if (key == "include_usage") {
-      r.include_usage = read_bool(value, "stream_options.include_usage");
-    } else {
-      r.ignored.push_back("stream_options." + key.substr(0, 64));
-    }
-  }
+  const Json& usage = member(v, "include_usage");
+  if (!usage.is_null()) r.include_usage = read_bool(usage, "stream_options.include_usage");
+  ignore_others(r, "stream_options", v, {"include_usage"});
 }
 
 void read_modalities(const Json& v) {
@@ -157,13 +159,15 @@ std::map<std::string, Reader> chat_fields() {
     } else if (member(v, "type") == "function" && name.is_string()) {
       r.tool_choice = ToolChoice::named;
       r.tool_name = name.get<std::string>();
+      ignore_others(r, "tool_choice", v, {"type", function.is_object() ? "function" : "name"});
+      ignore_others(r, "tool_choice.function", function, {"name"});
     } else {
       refuse_field("tool_choice", "expected auto, none, required or {\"type\": \"function\", \"function\": {\"name\": …}}");
     }
   };
   t["parallel_tool_calls"] = [](ApiRequest& r, const Json& v) { r.parallel_tool_calls = read_bool(v, "parallel_tool_calls"); };
   t["thinking_budget"] = [](ApiRequest& r, const Json& v) { r.thinking_budget = read_integer(v, "thinking_budget", 0, INT32_MAX); };
-  t["response_format"] = [](ApiRequest&, const Json& v) { read_response_format(v); };
+  t["response_format"] = read_response_format;
   t["modalities"] = [](ApiRequest&, const Json& v) { read_modalities(v); };
   t["audio"] = not_supported("audio", "this model is text-only");
   t["web_search_options"] = not_supported("web_search_options", "this server does not search");
@@ -198,7 +202,7 @@ std::map<std::string, Reader> completion_fields() {
   t["suffix"] = [](ApiRequest&, const Json& v) {
     if (v != "") refuse_field("suffix", "this model cannot fill in the middle");
   };
-  t["response_format"] = [](ApiRequest&, const Json& v) { read_response_format(v); };
+  t["response_format"] = read_response_format;
   return t;
 }
 

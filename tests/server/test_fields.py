@@ -129,6 +129,12 @@ class Fields(Case):
         self.assertEqual(inner.ignored, ["chat_template_kwargs.foo", "messages.name", "stream_options.include_obfuscation"])
 
     def test_what_lies_inside_of_a_field_is_not_ignored_in_silence_either(self):
+        tools = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}]
+        for choice, ignored in (({"type": "function", "function": {"name": "look", "strict": True}, "mode": 1, "name": "look"},
+                                 ["tool_choice.function.strict", "tool_choice.mode", "tool_choice.name"]),
+                                ({"type": "function", "name": "look", "mode": 1}, ["tool_choice.mode"])):
+            r = self.chat_reply(tools=tools, tool_choice=choice, response_format={"type": "text", "schema": 1, "strict": None})
+            self.assertEqual((r.status, r.ignored), (200, ["response_format.schema", *ignored]))
         r = self.chat_reply(reasoning={"effort": "low", "summary": "auto", "exclude": True}, thinking={"type": "enabled", "display": "x"},
                             extra_body={"reasoning": {"summary": "auto"}, "unheard_of": 1})
         self.assertEqual(r.ignored, ["extra_body.reasoning.summary", "extra_body.unheard_of", "reasoning.exclude", "reasoning.summary", "thinking.display"])
