@@ -404,6 +404,28 @@ TEST(Scheduler, AnswersThatOutgrowTheMemoryWaitAndGoOnWithTheSameBits) {
   EXPECT_GT(rig.backend->rows_run(), 4 * 600) << "none gave way: this test shows nothing";
 }
 
+TEST(Scheduler, OneThatGivesWayTwiceSaysEachTokenOnce) {
+  Rig rig;
+  // The third gives way when all three need a third block, again when the second needs its fifth.
+  Scheduler s(rig.engine, {.parallel = 4, .cache_bytes = 32 << 10});
+  const int lengths[] = {400, 1100, 560};
+  std::vector<std::shared_ptr<Ear>> ears;
+  for (int i = 0; i < 3; ++i) {
+    const auto& ear = ears.emplace_back(std::make_shared<Ear>());
+    ear->on_token = [](int n) {
+      if (n < 10) std::this_thread::sleep_for(std::chrono::milliseconds(1));  // the others are there by then
+      return true;
+    };
+    s.submit(request(some_ids(200, i), ear, lengths[i]));
+  }
+  for (int i = 0; i < 3; ++i) {
+    ears[std::size_t(i)]->wait();
+    EXPECT_EQ(ears[std::size_t(i)]->ids, alone(some_ids(200, i), lengths[i])) << i;
+  }
+  // Each token once, and what the third had said at either time once more.
+  EXPECT_GT(rig.backend->rows_run(), 600 + 1300 + 760 + 312 + 424 - 20);
+}
+
 TEST(Scheduler, WhoHearsOfTheEndFindsThePlaceFree) {
   Rig rig;
   Scheduler s(rig.engine, {.parallel = 1, .cache_bytes = kPlenty});
