@@ -51,7 +51,7 @@ struct Scheduler::Job {
   std::int64_t generated = 0, limit = 0;
   std::vector<std::int32_t> said;  // what it had generated when it gave its memory back …
   std::size_t said_again = 0;      // … and how much of it is in its session again
-  bool done = false;
+  bool gave_way = false, done = false;
 
   explicit Job(Request r) : request(std::move(r)), sampler(request.sampling) {}
   bool reading() const { return session->to_read() > 0; }
@@ -275,7 +275,7 @@ void Scheduler::start(Job& job) {
     if (const auto stored = options_.store->load(ids, cache_->known(ids))) cache_->keep(stored, ids);
   job.session = engine_.session(cache_);
   const SyncReport prompt = job.session->begin(ids, job.request.snapshot_at);
-  if (job.limit > 0) return;  // it had begun before, and gave way
+  if (job.gave_way) return;  // it had begun before
   job.ended.queue_seconds = seconds_since(job.submitted);
   job.ended.prompt = prompt;
   job.sampler.see_prompt(ids);
@@ -330,6 +330,7 @@ void Scheduler::catch_up(Job& job) {
   const std::int64_t here = job.session->computed();
   if (cache_->known(job.request.ids) <= here) return;
   job.session->begin(job.request.ids, job.request.snapshot_at);
+  if (job.gave_way) return;  // each token of its prompt has been counted
   const std::int64_t gained = job.session->computed() - here;
   job.ended.prompt.reused += gained;
   job.ended.prompt.computed -= gained;
@@ -450,6 +451,7 @@ void Scheduler::wait_again(Jobs::iterator turn) {
     job.said.assign(tokens.begin() + std::ptrdiff_t(job.request.ids.size()), tokens.end());
   }
   job.said_again = 0;
+  job.gave_way = true;
   job.session.reset();
   const std::lock_guard lock(mutex_);
   queue_.splice(queue_.begin(), jobs_, turn);

@@ -59,7 +59,8 @@ struct Ended {
   std::int64_t decode_steps = 0;
 };
 
-/// Who asked. Called by the worker's thread, accepted() by submit(): must return at once and not throw.
+/// Who asked. Called by the worker's thread: must return at once and not throw. accepted() is called by submit(), which passes on what
+/// it throws.
 class Listener {
  public:
   virtual ~Listener() = default;

@@ -102,11 +102,11 @@ struct Ask {
   }
 };
 
-/// An answer that takes its time, so that it is still going on when something else has happened.
-std::shared_ptr<Ear> slow_ear() {
+/// An answer whose first `tokens` take their time, so that it is still going on when something else has happened.
+std::shared_ptr<Ear> slow_ear(int tokens = INT_MAX) {
   auto ear = std::make_shared<Ear>();
-  ear->on_token = [](int) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  ear->on_token = [tokens](int n) {
+    if (n <= tokens) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return true;
   };
   return ear;
@@ -393,7 +393,7 @@ TEST(Scheduler, AnswersThatOutgrowTheMemoryWaitAndGoOnWithTheSameBits) {
   // Room for two of the prompts; each answer needs another block before its end, and they get there together.
   Scheduler s(rig.engine, {.parallel = 4, .cache_bytes = 22 << 10});
   std::vector<std::shared_ptr<Ear>> ears;
-  for (int i = 0; i < 4; ++i) s.submit(request(some_ids(200, i), ears.emplace_back(slow_ear()), 400));
+  for (int i = 0; i < 4; ++i) s.submit(request(some_ids(200, i), ears.emplace_back(slow_ear(10)), 400));
   for (int i = 0; i < 4; ++i) {
     ears[std::size_t(i)]->wait();
     EXPECT_EQ(ears[std::size_t(i)]->ids, alone(some_ids(200, i), 400)) << i;
@@ -410,20 +410,38 @@ TEST(Scheduler, OneThatGivesWayTwiceSaysEachTokenOnce) {
   Scheduler s(rig.engine, {.parallel = 4, .cache_bytes = 32 << 10});
   const int lengths[] = {400, 1100, 560};
   std::vector<std::shared_ptr<Ear>> ears;
-  for (int i = 0; i < 3; ++i) {
-    const auto& ear = ears.emplace_back(std::make_shared<Ear>());
-    ear->on_token = [](int n) {
-      if (n < 10) std::this_thread::sleep_for(std::chrono::milliseconds(1));  // the others are there by then
-      return true;
-    };
-    s.submit(request(some_ids(200, i), ear, lengths[i]));
-  }
+  for (int i = 0; i < 3; ++i) s.submit(request(some_ids(200, i), ears.emplace_back(slow_ear(10)), lengths[i]));
   for (int i = 0; i < 3; ++i) {
     ears[std::size_t(i)]->wait();
     EXPECT_EQ(ears[std::size_t(i)]->ids, alone(some_ids(200, i), lengths[i])) << i;
   }
   // Each token once, and what the third had said at either time once more.
   EXPECT_GT(rig.backend->rows_run(), 600 + 1300 + 760 + 312 + 424 - 20);
+}
+
+TEST(Scheduler, WhatIsReadAgainAfterGivingWayIsNotCountedAgain) {
+  Rig rig(16);
+  // The second gives way when the first needs its fourth block. Its prompt is forgotten, and then read by it and a third in turns.
+  Scheduler s(rig.engine, {.parallel = 2, .cache_bytes = 26000});
+  const Ids prompt = some_ids(100);
+  auto first = slow_ear(10), second = std::make_shared<Ear>(), third = std::make_shared<Ear>();
+  const auto slow = first->on_token;
+  first->on_token = [&, slow](int n) {
+    if (n == 699) s.cache().forget(prompt);
+    return slow(n);
+  };
+  s.submit(request(some_ids(240, 1), first, 700));
+  for (const auto& [ear, most] : {std::pair(second, 700), std::pair(third, 5)}) {
+    Request r = request(prompt, ear, most);
+    for (std::int64_t at = 16; at < 100; at += 16) r.snapshot_at.push_back(at);
+    s.submit(std::move(r));
+  }
+  for (const auto& ear : {first, second, third}) ear->wait();
+  EXPECT_EQ(second->ids, alone(prompt, 700));
+  EXPECT_EQ(second->end.prompt.reused, 0);
+  EXPECT_EQ(second->end.prompt.computed, 100);
+  EXPECT_GT(third->end.prompt.reused, 0) << "they did not take turns: this test shows nothing";
+  EXPECT_EQ(s.status().cached_tokens, third->end.prompt.reused);
 }
 
 TEST(Scheduler, WhoHearsOfTheEndFindsThePlaceFree) {
