@@ -87,9 +87,9 @@ fs::path unfinished_name(const fs::path& path) {
   return path.string() + "." + std::to_string(::getpid()) + std::string(kUnfinished);
 }
 
-OutputFile::OutputFile(const fs::path& path, unsigned mode) : path_(output_path(path)), unfinished_(unfinished_name(path_)) {
-  remove_left_over(path_);
-  file_ = ::open(unfinished_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+OutputFile::OutputFile(const fs::path& path, OutputUse use) : path_(output_path(path)), unfinished_(unfinished_name(path_)), use_(use) {
+  if (use == OutputUse::result) remove_left_over(path_);
+  file_ = ::open(unfinished_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, use == OutputUse::result ? 0644 : 0600);
   if (file_ < 0) fail(errno);
   (void)::flock(file_, LOCK_EX | LOCK_NB);  // a file system without locks does without
 }
@@ -117,7 +117,7 @@ void OutputFile::write_at(std::uint64_t offset, const void* data, std::size_t by
 }
 
 void OutputFile::finish() {
-  if (::fsync(file_) != 0 && errno != EINVAL) fail(errno);
+  if (use_ == OutputUse::result && ::fsync(file_) != 0 && errno != EINVAL) fail(errno);
   // Closed after the renaming: until then the lock says whose it is.
   if (::rename(unfinished_.c_str(), path_.c_str()) != 0) fail(errno);
   const int closed = ::close(file_);

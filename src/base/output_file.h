@@ -19,13 +19,16 @@ std::filesystem::path output_path(const std::filesystem::path& path);
 /// The name beside `path` under which this process writes what is to become it: `path`.PID.part.
 std::filesystem::path unfinished_name(const std::filesystem::path& path);
 
+/// result: for whom the umask allows, on the disk when finish() returns. cache: for its owner alone; its name is used once, so nobody
+/// left an unfinished one, and a loss is a miss, so nothing waits for the disk.
+enum class OutputUse { result, cache };
+
 /// A file that appears under its name only when finish() succeeds; until then it has its unfinished_name(), which is
 /// made by this object and removed by it. What a process that is gone left of the same file is removed at the start.
 /// Every Error(io) names `path` and not the unfinished name.
 class OutputFile {
  public:
-  /// `mode`: the file's permissions, of which the process's umask takes its part.
-  explicit OutputFile(const std::filesystem::path& path, unsigned mode = 0644);
+  explicit OutputFile(const std::filesystem::path& path, OutputUse use = OutputUse::result);
   ~OutputFile();  // without finish(): the unfinished file is removed
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
@@ -33,12 +36,13 @@ class OutputFile {
   const std::filesystem::path& path() const { return path_; }
   /// From any thread.
   void write_at(std::uint64_t offset, const void* data, std::size_t bytes);
-  void finish();  // flushes, then renames into place
+  void finish();  // flushes a result, then renames into place
 
  private:
   [[noreturn]] void fail(int error) const;
 
   std::filesystem::path path_, unfinished_;
+  OutputUse use_;
   int file_ = -1;
 };
 

@@ -1,10 +1,11 @@
 // Progress of long work, on stderr: a bar that redraws itself on a terminal, a plain line now and then elsewhere.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <mutex>
 #include <string>
+
+#include "base/clock.h"
 
 namespace lily {
 
@@ -25,7 +26,6 @@ class Progress {
   void finish();                   // the last line: bytes, seconds, rate
 
  private:
-  using Clock = std::chrono::steady_clock;
   void draw(Clock::time_point now, bool last);
   std::string amount(double n) const;
 

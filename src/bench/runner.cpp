@@ -8,6 +8,7 @@
 #include "model/synthetic.h"
 
 namespace lily::bench {
+
 Runner::Runner(Backend& backend, int vocab, int longest) : backend_(backend), logits_(std::size_t(vocab)) {
   const std::vector<int> ids = synthetic_token_ids("bench", longest, vocab);
   ids_.assign(ids.begin(), ids.end());

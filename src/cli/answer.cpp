@@ -1,4 +1,3 @@
-#include "plan/cost.h"
 #include "cli/answer.h"
 
 #include <fmt/format.h>
@@ -6,7 +5,9 @@
 #include <chrono>
 #include <cstdio>
 
+#include "base/clock.h"
 #include "cli/output.h"
+#include "plan/cost.h"
 #include "text/output_parser.h"
 #include "text/stream_decoder.h"
 
@@ -73,8 +74,6 @@ class PromptProgress {
   ~PromptProgress() { clear(); }
 
  private:
-  using Clock = std::chrono::steady_clock;
-
   bool show_, drawn_ = false;
   Clock::time_point begin_ = Clock::now();
 };

@@ -210,7 +210,7 @@ std::shared_ptr<const Snapshot> CacheStore::load(std::span<const std::int32_t> i
 }
 
 std::int64_t CacheStore::write(const std::string& name, const std::vector<std::span<const std::byte>>& parts) {
-  OutputFile file(dir_ / name, 0600);
+  OutputFile file(dir_ / name, OutputUse::cache);
   Digest hash(Digest::Kind::sha256, 0);
   std::uint64_t at = 0;
   for (const auto& part : parts) {

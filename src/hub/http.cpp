@@ -2,8 +2,6 @@
 
 #include <curl/curl.h>
 
-#include <algorithm>
-#include <cctype>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -71,7 +69,7 @@ struct Http::Transfer {
       const auto space = line.find(' ');
       self.reply.status = space == std::string_view::npos ? 0 : std::atol(std::string(line.substr(space)).c_str());
     } else if (const auto colon = line.find(':'); colon != std::string_view::npos) {
-      self.reply.headers[ascii_lower(std::string(line.substr(0, colon)))] = trimmed(line.substr(colon + 1));
+      self.reply.headers[ascii_lower(line.substr(0, colon))] = trimmed(line.substr(colon + 1));
     }
     return length;
   }

@@ -14,6 +14,7 @@
 #include <set>
 
 #include "base/ascii.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 
@@ -130,7 +131,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void read_until(milliseconds time) {
     read_timer_.expires_after(time);
     read_timer_.async_wait([self = shared_from_this()](ErrorCodeOf e) {
-      if (!e && self->read_timer_.expiry() <= std::chrono::steady_clock::now()) self->read_too_slow();
+      if (!e && self->read_timer_.expiry() <= Clock::now()) self->read_too_slow();
     });
   }
   void read_too_slow() {
@@ -370,7 +371,6 @@ class Connection::Answer : public Exchange {
   }
 
  private:
-  using Clock = std::chrono::steady_clock;
   struct Timer {
     Timer(net::io_context& io, milliseconds i, std::string b) : clock(io), interval(i), bytes(std::move(b)), last(Clock::now().time_since_epoch()) {}
     net::steady_timer clock;

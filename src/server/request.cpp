@@ -221,16 +221,12 @@ void read_fields(ApiRequest& r, const std::map<std::string, Reader>& table, cons
 void read_budget(ApiRequest& r, const Json& body, const std::string& prefix) {
   for (const auto& [object, budget] : {std::pair{"reasoning", "max_tokens"}, std::pair{"thinking", "budget_tokens"}}) {
     const Json& options = member(body, object);
-    if (!options.is_object()) continue;
-    for (const auto& [key, v] : options.items()) {
-      if (v.is_null() || key == "effort" || key == "enabled" || key == "type") continue;
-      const std::string path = prefix + object + "." + key.substr(0, 64);
-      if (key != budget) {
-        r.ignored.push_back(path);
-      } else if (const std::int64_t n = read_integer(v, path, 0, INT32_MAX); !r.thinking_budget) {
-        r.thinking_budget = n;
-      }
+    const Json& tokens = member(options, budget);
+    if (!tokens.is_null()) {
+      const std::int64_t n = read_integer(tokens, prefix + object + "." + budget, 0, INT32_MAX);
+      if (!r.thinking_budget) r.thinking_budget = n;
     }
+    ignore_others(r, prefix + object, options, {"effort", "enabled", "type", budget});
   }
 }
 

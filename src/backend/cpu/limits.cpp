@@ -12,7 +12,6 @@ constexpr std::int64_t kPieceBytes = std::int64_t(256) << 10;  // of one work un
 constexpr std::int64_t kRoundBytes = std::int64_t(160) << 20;  // read in one round
 constexpr std::int64_t kRounds = 1000000;                        // of the dot-product loop: some milliseconds
 
-
 double median(std::vector<double> v) {
   std::nth_element(v.begin(), v.begin() + std::ptrdiff_t(v.size() / 2), v.end());
   return v[v.size() / 2];

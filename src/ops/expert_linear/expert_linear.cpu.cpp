@@ -172,11 +172,12 @@ static void add_experts(const ExpertOutArgs& a, std::int64_t t0, int tokens, std
         NextRows next = {&w, r0 + c + cols, left < kBlockRows ? left : kBlockRows};
         if (left == 0) next = {&next_w, r0, last && more ? (n < kBlockRows ? n : kBlockRows) : 0, &next_in, next_m};
         product_block(w, r0 + c, cols, in, m, a.decode, next, out, arena);
+        const auto sums_of = [&](int i) __attribute__((always_inline)) { return sums + (in.pairs[i] / a.k - t0) * kOutCols + c; };
         for (int i = 0; i < m; ++i) {
           if (i + kSumsAhead < m)  // tokens lie anywhere
-            for (int j = 0; j < cols; j += 16) __builtin_prefetch(sums + (in.pairs[i + kSumsAhead] / a.k - t0) * kOutCols + c + j, 1);
+            for (int j = 0; j < cols; j += 16) __builtin_prefetch(sums_of(i + kSumsAhead) + j, 1);
           const F32 p = set1(a.weight[in.pairs[i]]);
-          float* s = sums + (in.pairs[i] / a.k - t0) * kOutCols + c;
+          float* s = sums_of(i);
           for (int j = 0; j < cols; j += kLanes) store(s + j, load(s + j) + p * load(out + i * kBlockRows + j));
         }
       }
