@@ -66,7 +66,7 @@ class Bench(unittest.TestCase):
             shares = r["stage_shares"]
             self.assertAlmostEqual(sum(shares.values()), 1, places=6)
             ops = {op for stage in shares for op in stage.split("+")}
-            self.assertLessEqual({"linear", "attention", "gdn_scan", "expert_in", "expert_out"}, ops)
+            self.assertLessEqual({"linear", "attention", "gdn_scan", "gdn_gates", "expert_in", "expert_out", "router_topk", "silu_mul"}, ops)
             self.assertTrue(all(share > 0 for share in shares.values()), shares)
         plain = self.bench("--prefill", "80", "--reps", "1")
         self.assertNotIn("stage_shares", plain["rows"][0])

@@ -38,7 +38,7 @@ class Memory(Case):
         with serve.Server("--cache-bytes", "10m", "--parallel", 4) as s:
             before = s.probe()
             body = {"max_tokens": 1500, "temperature": 0, "logit_bias": {"8182": -100, "8180": -100}}
-            alone = s.complete([300] * 200, **body)["choices"][0]["text"]
+            alone = [s.complete([300 + i] * 200, **body)["choices"][0]["text"] for i in range(6)]
             jobs = [lambda i=i: s.post("/v1/completions", {**body, "prompt": [300 + i] * 200, "stream": i % 2 == 0}) for i in range(6)]
             for i, r in enumerate(serve.in_parallel(jobs)):
                 self.assertEqual(r.status, 200)
@@ -46,10 +46,10 @@ class Memory(Case):
                     e = serve.Events(r.body)
                     self.assertIsNone(e.error)
                     self.assertEqual(e.finish_reason, "length")
-                    if i == 0:
-                        self.assertEqual(e.content, alone)
+                    self.assertEqual(e.content, alone[i], i)
                 else:
                     self.assertEqual(r.json()["usage"]["completion_tokens"], 1500)
+                    self.assertEqual(r.json()["choices"][0]["text"], alone[i], i)
             self.assertEqual(s.status()["bytes"]["running"], 0)
             self.assertEqual(s.probe(), before)
 
