@@ -50,7 +50,7 @@ struct CpuKernel {
 };
 
 struct CpuKernels {
-  const char* isa;  // "avx2", "avxvnni", "avx512vnni", "neon", "neon_dotprod"
+  const char* isa;  // "avx2", "avxvnni", "avx512vnni", "avx512amx", "neon", "neon_dotprod"
   CpuKernel<EmbedArgs> embed;
   CpuKernel<RmsNormArgs> rms_norm;
   CpuKernel<QuantizeRowsArgs> quantize_rows;

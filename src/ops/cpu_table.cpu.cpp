@@ -5,11 +5,17 @@
   std::int64_t op##_units(const Args&);       \
   void op##_run(const Args&, std::int64_t, std::int64_t, CpuScratch&);
 
-namespace lily::ops::LILY_ISA {
+// Sets whose kernels of matrices alone differ from another's take the rest from there (ops.cmake).
+#if defined(__AMX_INT8__)
+#define LILY_REST avx512vnni
+#else
+#define LILY_REST LILY_ISA
+#endif
+
+namespace lily::ops::LILY_REST {
 LILY_KERNEL(embed, EmbedArgs)
 LILY_KERNEL(rms_norm, RmsNormArgs)
 LILY_KERNEL(quantize_rows, QuantizeRowsArgs)
-LILY_KERNEL(linear, LinearArgs)
 LILY_KERNEL(conv1d_silu, Conv1dSiluArgs)
 LILY_KERNEL(gdn_gates, GdnGatesArgs)
 LILY_KERNEL(qk_l2norm, QkL2NormArgs)
@@ -21,15 +27,20 @@ LILY_KERNEL(attention, AttentionArgs)
 LILY_KERNEL(sigmoid_gate, SigmoidGateArgs)
 LILY_KERNEL(router_topk, RouterTopkArgs)
 LILY_KERNEL(expert_sort, ExpertSortArgs)
-LILY_KERNEL(expert_linear, ExpertLinearArgs)
-LILY_KERNEL(expert_in, ExpertInArgs)
-LILY_KERNEL(expert_out, ExpertOutArgs)
 LILY_KERNEL(silu_mul, SiluMulArgs)
 LILY_KERNEL(moe_combine, MoeCombineArgs)
 LILY_KERNEL(add, AddArgs)
 LILY_KERNEL(gather_rows, GatherRowsArgs)
 std::int64_t probe_int8_ops(std::int64_t);
 std::uint64_t probe_read(const std::byte*, std::size_t);
+}  // namespace lily::ops::LILY_REST
+
+namespace lily::ops::LILY_ISA {
+LILY_KERNEL(linear, LinearArgs)
+LILY_KERNEL(expert_linear, ExpertLinearArgs)
+LILY_KERNEL(expert_in, ExpertInArgs)
+LILY_KERNEL(expert_out, ExpertOutArgs)
+using namespace LILY_REST;
 
 #define LILY_STRINGIZE(x) #x
 #define LILY_NAME_OF(x) LILY_STRINGIZE(x)

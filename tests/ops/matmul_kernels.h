@@ -8,28 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "backend/cpu/dispatch.h"
 #include "base/half.h"
 #include "ops/cpu_kernels.h"
-
-#define LILY_DECLARE(op, Args)                                                       \
-  std::int64_t op##_units(const Args&);                                              \
-  void op##_run(const Args&, std::int64_t, std::int64_t, lily::ops::CpuScratch&);
-#define LILY_DECLARE_ALL(isa)                    \
-  namespace lily::ops::isa {                     \
-  LILY_DECLARE(quantize_rows, QuantizeRowsArgs)  \
-  LILY_DECLARE(linear, LinearArgs)               \
-  LILY_DECLARE(expert_linear, ExpertLinearArgs)  \
-  LILY_DECLARE(expert_in, ExpertInArgs)          \
-  LILY_DECLARE(expert_out, ExpertOutArgs)        \
-  }
-#if defined(__x86_64__)
-LILY_DECLARE_ALL(avx2)
-LILY_DECLARE_ALL(avxvnni)
-LILY_DECLARE_ALL(avx512vnni)
-#else
-LILY_DECLARE_ALL(neon)
-LILY_DECLARE_ALL(neon_dotprod)
-#endif
 
 namespace lily::ops::testing {
 
@@ -42,27 +23,13 @@ struct Isa {
   CpuKernel<ExpertOutArgs> expert_out;
 };
 
+/// The best last.
 inline std::vector<Isa> available_isas() {
   std::vector<Isa> out;
-#define LILY_ADD(isa)                                                                                               \
-  out.push_back({#isa, {isa::quantize_rows_units, isa::quantize_rows_run}, {isa::linear_units, isa::linear_run},    \
-                 {isa::expert_linear_units, isa::expert_linear_run}, {isa::expert_in_units, isa::expert_in_run},    \
-                 {isa::expert_out_units, isa::expert_out_run}})
-#if defined(__x86_64__)
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  if (avx2) LILY_ADD(avx2);
-  // GCC 12 knows no name for AVX-VNNI: CPUID leaf 7.1, EAX bit 4.
-  unsigned a = 7, b = 0, c = 1, d = 0;
-  asm volatile("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
-  if (avx2 && (a >> 4 & 1)) LILY_ADD(avxvnni);
-  if (avx2 && __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
-    LILY_ADD(avx512vnni);
-#else
-  LILY_ADD(neon);
-  LILY_ADD(neon_dotprod);
-#endif
-#undef LILY_ADD
+  for (const std::string& name : lily::available_isas()) {
+    const CpuKernels& k = cpu_kernels(name);
+    out.insert(out.begin(), {k.isa, k.quantize_rows, k.linear, k.expert_linear, k.expert_in, k.expert_out});
+  }
   return out;
 }
 

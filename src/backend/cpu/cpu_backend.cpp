@@ -34,7 +34,6 @@ std::string stage_name(std::span<const plan::Op> ops) {
 
 CpuBackend::CpuBackend(const Weights& weights, const BackendOptions& options)
     : weights_(weights),
-      kernels_(cpu_kernels(options.isa)),
       layout_(weights.shape(), options.exact ? DType::f32 : DType::bf16),
       max_rows_(options.chunk > 0 ? options.chunk : kDefaultChunk),
       options_(options),
@@ -48,6 +47,8 @@ CpuBackend::CpuBackend(const Weights& weights, const BackendOptions& options)
 
 void CpuBackend::switch_off(const std::vector<std::string>& names) {
   const ops::TechniqueChoice choice = ops::without("cpu", names);
+  kernels_ = &cpu_kernels(options_.isa);
+  if (!choice.kernels.amx_tiles && kernels_->isa == std::string_view("avx512amx")) kernels_ = &cpu_kernels("avx512vnni");
   plan::Plan prefill = compile(weights_, plan::Phase::prefill, options_, choice.fusions_off);
   decode_ = compile(weights_, plan::Phase::decode, options_, choice.fusions_off);
   prefill_ = std::move(prefill);
@@ -63,7 +64,7 @@ void CpuBackend::load_weights() {
 }
 
 std::string CpuBackend::name() const {
-  return "cpu (" + std::string(kernels_.isa) + ", " + std::to_string(pool_.threads()) +
+  return "cpu (" + std::string(kernels_->isa) + ", " + std::to_string(pool_.threads()) +
          (pool_.threads() == 1 ? " thread)" : " threads)");
 }
 
@@ -100,7 +101,7 @@ void CpuBackend::bind_pass(const ops::Pass& pass) {
   phases_.clear();
   std::size_t first = 0;
   for (std::size_t i = 0; i < plan.ops.size(); ++i) {
-    bind_op(kernels_, plan.ops[i], pass, room, work_[i].op);
+    bind_op(*kernels_, plan.ops[i], pass, room, work_[i].op);
     work_[i].backend = this;
     const std::int64_t units = work_[i].op.units;
     tasks_[i] = {.units = units,

@@ -30,7 +30,7 @@ class CpuBackend final : public Backend {
   void load_weights() override;
   MachineLimits measure_limits() override;  // limits.cpp
 
-  const ops::CpuKernels& kernels() const { return kernels_; }
+  const ops::CpuKernels& kernels() const { return *kernels_; }
   ThreadPool& pool() { return pool_; }
 
  private:
@@ -40,7 +40,7 @@ class CpuBackend final : public Backend {
   void run_stages(const ops::Pass& pass, const LayerHook& hook);
 
   const Weights& weights_;
-  const ops::CpuKernels& kernels_;
+  const ops::CpuKernels* kernels_ = nullptr;  // set by switch_off
   StateLayout layout_;
   int max_rows_;
   BackendOptions options_;

@@ -4,6 +4,10 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 #elif defined(__linux__)
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
@@ -12,7 +16,7 @@
 namespace lily {
 
 #if defined(__x86_64__)
-#define LILY_ISAS(X) X(avx512vnni) X(avxvnni) X(avx2)
+#define LILY_ISAS(X) X(avx512amx) X(avx512vnni) X(avxvnni) X(avx2)
 #else
 #define LILY_ISAS(X) X(neon_dotprod) X(neon)
 #endif
@@ -35,6 +39,18 @@ bool runs_avxvnni() {
 bool runs_avx512vnni() {
   return runs_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni");
+}
+// The matrix registers belong to a process that has asked for them.
+bool runs_avx512amx() {
+#if defined(__linux__)
+  constexpr unsigned kTile = 1u << 24, kInt8 = 1u << 25;  // of CPUID leaf 7, EDX
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA: headers may lack them
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return runs_avx512vnni() && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & kTile) && (d & kInt8) &&
+         syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+  return false;
+#endif
 }
 #else
 bool runs_neon() { return true; }

@@ -48,16 +48,16 @@ void read_pieces(const void* context, std::int64_t begin, std::int64_t end, int)
 
 MachineLimits CpuBackend::measure_limits() {
   std::vector<double> read_rates, dot_rates;
-  const Reading reading{&kernels_.probe, sample(weights_)};
+  const Reading reading{&kernels_->probe, sample(weights_)};
   const auto per_round = std::int64_t(reading.pieces.size()) / kRepeats;
   const ThreadPool::Task dots{.units = pool_.threads(),
                               .grain = 1,
                               .run = [](const void* context, std::int64_t begin, std::int64_t end, int) {
                                 for (; begin < end; ++begin) static_cast<const ops::CpuProbe*>(context)->int8_ops(kRounds);
                               },
-                              .context = &kernels_.probe};
+                              .context = &kernels_->probe};
   const ThreadPool::Phase dot_phase{&dots, 1};
-  const double dot_ops = double(kernels_.probe.int8_ops(1)) * double(kRounds) * pool_.threads();
+  const double dot_ops = double(kernels_->probe.int8_ops(1)) * double(kRounds) * pool_.threads();
   for (int i = 0; i < kRepeats; ++i) {
     const Reading round{reading.probe, {reading.pieces.begin() + i * per_round, reading.pieces.begin() + (i + 1) * per_round}};
     const ThreadPool::Task read{.units = per_round, .grain = 1, .run = read_pieces, .context = &round};

@@ -46,7 +46,7 @@ struct InputRows {
   bool adaptive_tiles = true;  // false: gemm multiplies tiles of full height, whatever they hold (m is kFullTiles at most)
 };
 /// Rows of input that fill tiles of every instruction set.
-constexpr int kFullTiles = 252;
+constexpr int kFullTiles = 240;
 LILY_SIMD std::int64_t row_index(const InputRows& in, int i) { return in.pairs ? in.pairs[i] / in.divide : in.first + i; }
 LILY_SIMD const std::byte* quantized_row(const InputRows& in, int i) {
   return in.q + row_index(in, i) * in.layout.row_bytes();

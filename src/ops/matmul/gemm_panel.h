@@ -1,0 +1,69 @@
+// A block's panels in scratch, and what is asked for ahead while they are multiplied: what every form of gemm's tiles shares.
+//
+// A panel is 2·kLanes weight rows over kPanelCols columns, unpacked one code a byte and interleaved by dwords: a vector holds the
+// same four columns (all even, or all odd, as the input is laid out) of kLanes rows.
+#pragma once
+
+#include "ops/cpu_units.h"
+#include "ops/matmul/codes.h"
+
+namespace lily::ops::LILY_ISA {
+
+constexpr int kPanelRows = 2 * kLanes;
+constexpr int kPanelCols = 512;                   // a multiple of every group
+constexpr int kMostGroups = kPanelCols / 32;      // of weights in a panel
+constexpr int kPanelBytes = kPanelRows * kPanelCols;
+// What to ask for while multiplying: a block's codes, scales and biases, each of them in one piece, in the order of memory, then
+// rows of input; `rate` lines for every segment: evenly, since a core has few requests under way at a time and waits when they
+// are all taken.
+struct Ahead {
+  const std::byte *line, *end;
+  const std::byte *then[2], *then_end[2];
+  int left;  // of `then`
+  int rate;
+  const InputRows* in;
+  int row, rows;
+  std::int64_t row_bytes;
+};
+LILY_SIMD bool next_piece(Ahead* a) {
+  if (a->left > 0) {
+    --a->left;
+    a->line = a->then[a->left];
+    a->end = a->then_end[a->left];
+  } else if (a->row < a->rows) {
+    a->line = quantized_row(*a->in, a->row++);
+    a->end = a->line + a->row_bytes;
+  } else {
+    return false;
+  }
+  return true;
+}
+LILY_SIMD void ask(Ahead* a, int lines) {
+  for (int i = 0; i < lines; ++i, a->line += 64) {
+    if (a->line >= a->end && !next_piece(a)) return;
+    __builtin_prefetch(a->line, 0, 2);
+  }
+}
+static Ahead ahead_of(const NextRows& next, int steps, int unpacks) {
+  if (next.n == 0) return {};
+  const Matrix& w = *next.w;
+  const std::int64_t bytes = next.n * w.row_bytes, side = next.n * w.scale_row_bytes, row_bytes = next.in ? next.in->layout.row_bytes() : 0;
+  const std::byte *codes = w.data + next.r0 * w.row_bytes, *scales = w.scales + next.r0 * w.scale_row_bytes,
+                  *biases = w.biases + next.r0 * w.scale_row_bytes;
+  const std::int64_t lines = (bytes + 2 * side) / 64 + 3 + next.m * div_up(row_bytes, 64);
+  return {scales, scales + side, {codes, biases}, {codes + bytes, biases + side}, 2, int((lines - unpacks + steps - 1) / steps),
+          next.in, 0, next.m, row_bytes};
+}
+
+// How a panel's columns fall into segments.
+struct Segments {
+  int count, halves;         // halves: times 32 columns
+  int group_ends;            // a weight group ends after every so many segments: a power of two
+  int scale_shift;           // segment s has the input scale s >> scale_shift
+};
+LILY_SIMD Segments segments_of(std::int64_t group, int cols) {
+  const int most = kDotSteps * 4, size = group < most ? int(group) : most;
+  return {cols / size, size / 32, int(group) / size, size == 64 ? 0 : 1};
+}
+
+}  // namespace lily::ops::LILY_ISA
