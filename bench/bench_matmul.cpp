@@ -1,11 +1,12 @@
 // bench_matmul: how near the matrix kernels come to the machine's limits, measured in turn with them in one run.
 //
-//   bench_matmul [--isa avx512vnni] [--threads 2] [--rounds 7] [--only gemv|gemm|experts] [--filter TEXT] [--int16] [--wall]
+//   bench_matmul [--isa avx512vnni] [--threads 2] [--rounds 7] [--only gemv|gemm|experts] [--filter TEXT] [--int16] [--wall] [--resident]
 //
 // Decode: bytes of weights a second against a plain read of the same memory. Prefill: multiply-adds ×2 a second against a loop
 // of nothing but the instruction set's dot products. Each round measures limit, kernel, limit; a share is the kernel over the
 // mean of the two, and the median of the rounds is printed. Time is the threads' mean CPU time, not the clock on the wall: on a
-// shared machine a thread that waits for its turn says nothing about a kernel. (--wall: the wall clock.)
+// shared machine a thread that waits for its turn says nothing about a kernel. (--wall: the wall clock; --resident: all experts are one,
+// whose weights stay in the cache: what is left is arithmetic.)
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -30,7 +31,7 @@ using namespace lily::ops::testing;
 struct Options {
   std::string isa, only, filter;
   int threads = 2, rounds = 7;
-  bool int16 = false, wall = false;
+  bool int16 = false, wall = false, resident = false;
 };
 
 double now(clockid_t clock) {
@@ -258,8 +259,10 @@ struct Routing {
 
 void bench_experts(const Options& o, Pool& pool, const Isa& isa) {
   constexpr int kExperts = 256, kK = 8, kInner = 512, kWidth = 2048;
-  const Stack gate(kExperts, kInner, kWidth), up(kExperts, kInner, kWidth), down(kExperts, kWidth, kInner);
-  for (int tokens : {1, 2, 512, 2048}) {
+  Stack gate(kExperts, kInner, kWidth), up(kExperts, kInner, kWidth), down(kExperts, kWidth, kInner);
+  if (o.resident)
+    for (Stack* s : {&gate, &up, &down}) s->m.stack_bytes = 0, s->m.scale_stack_bytes = 0;
+  for (int tokens : {1, 2, 256, 512, 2048}) {
     const bool decode = tokens <= 8;
     const Input x(isa, tokens, kWidth, o.int16 ? 2 : 1), h(isa, std::int64_t(tokens) * kK, kInner, o.int16 ? 2 : 1);
     const Buffer out(4ll * tokens * kK * kInner), residual(4ll * tokens * kWidth), shared(4ll * tokens * kWidth);
@@ -317,6 +320,7 @@ int main(int argc, char** argv) {
     else if (flag == "--filter") o.filter = value();
     else if (flag == "--int16") o.int16 = true;
     else if (flag == "--wall") o.wall = true;
+    else if (flag == "--resident") o.resident = true;
     else return std::fprintf(stderr, "bench_matmul: unknown flag %s (see the head of bench/bench_matmul.cpp)\n", argv[i]), 1;
   }
   const auto isas = testing::available_isas();
