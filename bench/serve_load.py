@@ -2,9 +2,10 @@
 """What a running `lily serve` does under load: streams at once, a long prompt beside a running answer, first tokens and gaps.
 
     lily serve MODEL --port 8000 &
-    bench/serve_load.py http://127.0.0.1:8000 [--streams 1,4] [--tokens 48] [--long 2000]
+    bench/serve_load.py http://127.0.0.1:8000 [--streams 1,4] [--tokens 48] [--long 2000] [--idle 60,3600] [--soak 1000]
 
-Prints one table. Prompts are different every time, so that nothing comes from the cache. Standard library alone.
+--idle: the first token of a new prompt of a few words after so many seconds without a request. --soak: so many requests, as many at
+once as the largest of --streams, and what the server has resident meanwhile. Prints one table of each. Prompts are different every time, so that nothing comes from the cache. Standard library alone.
 """
 import argparse
 import json
@@ -52,6 +53,33 @@ def percentile(values, p):
     return values[min(len(values) - 1, int(p / 100 * len(values)))] if values else float("nan")
 
 
+def resident(base):
+    """GB of the server that are in memory, mapped weights counted."""
+    with urllib.request.urlopen(f"{base}/metrics") as answer:
+        return next(float(line.split()[1]) for line in answer.read().decode().splitlines() if line.startswith("lily_resident_bytes")) / 1e9
+
+
+def idle(base, waits):
+    print(f"{'idle s':>8} {'first token s':>14} {'resident GB':>12}")
+    for seconds in waits:
+        time.sleep(seconds)
+        before = resident(base)
+        (stream,) = run(base, [words(4)], 2)
+        print(f"{seconds:8} {stream.times[0] - stream.begun:14.2f} {before:12.2f}", flush=True)
+
+
+def soak(base, requests, at_once, prompt_words, tokens):
+    print(f"{'requests':>8} {'first p50':>10} {'p99 s':>7} {'resident GB':>12}")
+    first, done, shown = [], 0, 0
+    while done < requests:
+        streams = run(base, [words(prompt_words) for _ in range(at_once)], tokens)
+        first += [s.times[0] - s.begun for s in streams]
+        done += at_once
+        if done - shown >= requests / 8:
+            print(f"{done:8} {percentile(first, 50):10.2f} {percentile(first, 99):7.2f} {resident(base):12.3f}", flush=True)
+            first, shown = [], done
+
+
 def run(base, prompts, tokens):
     streams = [Stream(base, prompt, tokens) for prompt in prompts]
     for s in streams:
@@ -69,6 +97,8 @@ def main():
     parser.add_argument("--words", type=int, default=4, help="of each prompt")
     parser.add_argument("--long", type=int, default=0, help="words of a prompt that is read beside a running answer; 0: none")
     parser.add_argument("--reps", type=int, default=3)
+    parser.add_argument("--idle", help="seconds to wait, one after the other")
+    parser.add_argument("--soak", type=int, default=0, help="requests; 0: none")
     a = parser.parse_args()
     run(a.base, [words(4)], 8)  # warm
     print(f"{'streams':>8} {'tokens/s':>9} {'of one':>7} {'first p50':>10} {'p99 s':>7} {'gap p50':>8} {'p99 s':>7}")
@@ -85,6 +115,10 @@ def main():
         rate = statistics.median(rates)
         one = one or rate
         print(f"{n:8} {rate:9.1f} {rate / one:7.2f} {percentile(first, 50):10.2f} {percentile(first, 99):7.2f} {percentile(gaps, 50):8.3f} {percentile(gaps, 99):7.3f}")
+    if a.idle:
+        idle(a.base, list(map(int, a.idle.split(","))))
+    if a.soak:
+        soak(a.base, a.soak, max(map(int, a.streams.split(","))), a.words, a.tokens)
     if not a.long:
         return
     runner = Stream(a.base, words(4), 4000)

@@ -1,5 +1,8 @@
 #include "base/memory_use.h"
 
+#if defined(__APPLE__)
+#include <mach/mach.h>
+#endif
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -15,6 +18,19 @@ std::int64_t peak_resident_bytes() {
   return use.ru_maxrss;
 #else
   return std::int64_t(use.ru_maxrss) * 1024;
+#endif
+}
+
+std::int64_t resident_bytes() {
+#if defined(__APPLE__)
+  mach_task_basic_info info{};
+  mach_msg_type_number_t count = MACH_TASK_BASIC_INFO_COUNT;
+  const auto rc = task_info(mach_task_self(), MACH_TASK_BASIC_INFO, reinterpret_cast<task_info_t>(&info), &count);
+  return rc == KERN_SUCCESS ? std::int64_t(info.resident_size) : 0;
+#else
+  std::ifstream pages("/proc/self/statm");  // all, resident, …
+  std::int64_t all = 0, resident = 0;
+  return pages >> all >> resident ? resident * std::int64_t(sysconf(_SC_PAGESIZE)) : 0;
 #endif
 }
 

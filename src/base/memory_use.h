@@ -7,6 +7,8 @@ namespace lily {
 
 /// The most that has been resident at once since the start, in bytes; pages of mapped files (weights) that were touched count.
 std::int64_t peak_resident_bytes();
+/// What is resident now, counted likewise; 0 where the system does not say.
+std::int64_t resident_bytes();
 /// What the machine has.
 std::int64_t physical_memory_bytes();
 /// What this process may use of it: less under a control group's limit.

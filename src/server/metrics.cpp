@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "base/memory_use.h"
+
 namespace lily::server {
 
 std::string metrics_text(const SchedulerStatus& s, const CacheUse& c) {
@@ -25,6 +27,7 @@ std::string metrics_text(const SchedulerStatus& s, const CacheUse& c) {
   row("cache_kv_bytes", "gauge", "Bytes of KV blocks that snapshots hold.", double(c.kv_bytes));
   row("cache_evicted_total", "counter", "Snapshots that went to make room.", double(c.evicted));
   row("running_bytes", "gauge", "Bytes of running conversations beyond the cache.", double(s.running_bytes));
+  row("resident_bytes", "gauge", "Bytes of the process that are in memory, those of mapped weights too.", double(resident_bytes()));
   return out;
 }
 

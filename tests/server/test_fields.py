@@ -286,8 +286,10 @@ class Routes(Case):
         self.assertEqual(self.server.get("/v1/models/tiny").json(), model)
 
     def test_a_prompt_at_the_windows_edge(self):
+        def counters():
+            return [x for x in self.server.get("/metrics").body.decode().splitlines() if not x.startswith("lily_resident_bytes")]
         before = self.server.status()["last_request"]
-        metrics = self.server.get("/metrics").body
+        metrics = counters()
         for n in (512, 513, 5000):
             for stream in (False, True):
                 with self.subTest(n=n, stream=stream):
@@ -299,7 +301,7 @@ class Routes(Case):
             self.refused(self.server.post(CHAT, {"messages": words, "stream": stream}), 400, "messages", [n, 512], "context_length_exceeded")
         # Before any compute: no request began.
         self.assertEqual(self.server.status()["last_request"], before)
-        self.assertEqual(self.server.get("/metrics").body, metrics)
+        self.assertEqual(counters(), metrics)
         # One token of room is one token of answer; more is cut at the window.
         for n, room in ((511, 1), (510, 2), (500, 12)):
             r = self.server.complete([5] * n, max_tokens=100, logit_bias={"8182": -100, "8180": -100})
