@@ -114,7 +114,7 @@ def main():
             gaps += [g for s in streams for g in s.gaps()]
         rate = statistics.median(rates)
         one = one or rate
-        print(f"{n:8} {rate:9.1f} {rate / one:7.2f} {percentile(first, 50):10.2f} {percentile(first, 99):7.2f} {percentile(gaps, 50):8.3f} {percentile(gaps, 99):7.3f}")
+        print(f"{n:8} {rate:9.1f} {rate / one if one else float('nan'):7.2f} {percentile(first, 50):10.2f} {percentile(first, 99):7.2f} {percentile(gaps, 50):8.3f} {percentile(gaps, 99):7.3f}")
     if a.idle:
         idle(a.base, list(map(int, a.idle.split(","))))
     if a.soak:
