@@ -214,7 +214,7 @@ class Flags(SafetyCase):
     def test_a_second_signal_ends_it_at_once(self):
         with Server("--backend", "reference") as s:
             c = socket.create_connection((s.host, s.port))
-            body = json.dumps({"prompt": [9] * 3000, "max_tokens": 500}).encode()
+            body = json.dumps({"prompt": [9] * 8, "max_tokens": 30000, "logit_bias": {"8182": -100, "8180": -100}}).encode()  # has no end for long
             c.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
             deadline = time.monotonic() + 60
             while s.status()["slots"]["running"] == 0:
