@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -95,7 +96,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     if (turn != turn_ || answered_) return;
     if (begun_) return close();  // half an answer cannot be taken back: the client sees that it is cut
     std::string head = head_of(r.status, r.fields);
-    head += fmt::format("Content-Length: {}\r\n\r\n", r.body.size());
+    head += r.status == 204 ? "\r\n" : fmt::format("Content-Length: {}\r\n\r\n", r.body.size());  // 204 has neither body nor length
     answered_ = true;
     send(head + (is_head_ ? "" : r.body));
   }
@@ -135,7 +136,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     });
   }
   void read_too_slow() {
-    if (closed_ || answering_) return;
+    if (closed_ || answering_ || refused_) return;
     if (turn_ > 0 && buffer_.size() == 0 && !parser_->got_some()) return close();  // it had nothing more to ask
     refuse(408, "the request did not come in time");
   }
@@ -148,7 +149,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     parser_->body_limit(limits_.body_bytes);
     read_until(time);
     beast::http::async_read_header(socket_, buffer_, *parser_, [self = shared_from_this()](ErrorCodeOf e, std::size_t) {
-      if (self->closed_ || self->answering_) return;
+      if (self->closed_ || self->refused_) return;
       if (e) return self->read_failed(e);
       self->take_head();
     });
@@ -166,22 +167,39 @@ class Connection : public std::enable_shared_from_this<Connection> {
     if (question != std::string::npos) head_.query = target.substr(question + 1);
     for (const auto& field : message) head_.fields.emplace_back(ascii_lower(std::string_view(field.name_string().data(), field.name_string().size())), std::string(field.value()));
     close_after_ = close_after_ || !message.keep_alive() || server_->stopping;
+    if (!framing_is_certain()) {
+      parser_.reset();  // what it takes for the end of this request need not be one
+      return refuse(400, "the only Transfer-Encoding that is understood is chunked, alone, in HTTP/1.1");
+    }
     if (std::optional<Reply> refused = server_->gate(head_)) return refuse_with(std::move(*refused));
     const std::string* expect = head_.field("expect");
     if (!expect || parser_->is_done()) return read_body();
     if (ascii_lower(*expect) != "100-continue") return refuse(417, "the only expectation that can be met is 100-continue");
-    auto text = std::make_shared<std::string>("HTTP/1.1 100 Continue\r\n\r\n");
-    net::async_write(socket_, net::buffer(*text), [self = shared_from_this(), text](ErrorCodeOf e, std::size_t) {
+    read_timer_.cancel();
+    writing_ = true;  // a refusal waits for its end
+    write_until();
+    static const std::string text = "HTTP/1.1 100 Continue\r\n\r\n";
+    net::async_write(socket_, net::buffer(text), [self = shared_from_this()](ErrorCodeOf e, std::size_t) {
+      self->writing_ = false;
+      self->write_timer_.cancel();
       if (self->closed_) return;
-      e ? self->close() : self->read_body();
+      if (e) return self->close();
+      self->refused_ ? self->flush() : self->read_body();
     });
+  }
+
+  /// The parser passes over codings that it does not know and takes such a request to have no body. A proxy that takes them for what
+  /// they say would see another end of it.
+  bool framing_is_certain() const {
+    const std::string* coding = head_.field("transfer-encoding");
+    return !coding || (head_.count("transfer-encoding") == 1 && ascii_lower(*coding) == "chunked" && version_ >= 11);
   }
 
   void read_body() {
     if (parser_->is_done()) return dispatch();
     read_until(limits_.body_time);
     beast::http::async_read_some(socket_, buffer_, *parser_, [self = shared_from_this()](ErrorCodeOf e, std::size_t) {
-      if (self->closed_ || self->answering_) return;
+      if (self->closed_ || self->refused_) return;
       if (e) return self->read_failed(e);
       self->read_body();
     });
@@ -208,7 +226,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     read_timer_.cancel();
     const bool unread = !parser_ || !parser_->is_done();
     close_after_ = close_after_ || unread;
-    linger_ = unread;
+    refused_ = unread;
     answering_ = true;
     answered_ = begun_ = false;
     reply(++turn_, std::move(r));
@@ -220,7 +238,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     watching_ = true;
     socket_.async_read_some(buffer_.prepare(4096), [self = shared_from_this()](ErrorCodeOf e, std::size_t n) {
       self->watching_ = false;
-      if (self->closed_) return;
+      if (self->closed_ || self->refused_) return;
       if (e && e != net::error::operation_aborted) return self->close();
       self->buffer_.commit(e ? 0 : n);
       self->answering_ ? self->watch() : self->next_request();
@@ -272,7 +290,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     gone_ = nullptr;
     answering_ = false;
     ++turn_;  // whoever still writes is too late
-    if (close_after_) return linger_ ? linger() : close();
+    if (close_after_) return refused_ ? linger() : close();
     if (!watching_) return next_request();
     // What watch() reads is the beginning of the next request.
     parser_.emplace();
@@ -292,9 +310,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
     });
     drain();
   }
+  /// Not into buffer_: a read of the request that came too slowly may still be under way, and writes there.
   void drain() {
-    buffer_.clear();
-    socket_.async_read_some(buffer_.prepare(16 << 10), [self = shared_from_this()](ErrorCodeOf e, std::size_t) {
+    socket_.async_read_some(net::buffer(drained_), [self = shared_from_this()](ErrorCodeOf e, std::size_t) {
       if (self->closed_) return;
       e ? self->close() : self->drain();
     });
@@ -325,9 +343,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool answering_ = false;  // from the request's end to its answer's
   bool begun_ = false;      // the head of an answer in pieces is out
   bool answered_ = false;   // the answer is complete, if not yet written
-  bool is_head_ = false, chunked_ = false, close_after_ = false, linger_ = false;
+  bool is_head_ = false, chunked_ = false, close_after_ = false;
+  bool refused_ = false;    // before it was read to its end: nothing more is taken for a request
   bool writing_ = false, watching_ = false, closed_ = false;
   std::string waiting_, under_way_;
+  std::array<char, 4096> drained_;
   std::function<void()> gone_;
 };
 

@@ -214,7 +214,7 @@ class Flags(SafetyCase):
     def test_a_second_signal_ends_it_at_once(self):
         with Server("--backend", "reference") as s:
             c = socket.create_connection((s.host, s.port))
-            body = json.dumps({"prompt": [9] * 3000, "max_tokens": 500}).encode()
+            body = json.dumps({"prompt": [9] * 8, "max_tokens": 30000, "logit_bias": {"8182": -100, "8180": -100}}).encode()  # has no end for long
             c.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
             deadline = time.monotonic() + 60
             while s.status()["slots"]["running"] == 0:
@@ -360,18 +360,13 @@ class Shapes(SafetyCase):
                     answer = serve.read_all(s)
                 if answer:
                     self.assertEqual(replies(answer)[0].status, 400)
-        # Two lengths, or a length and chunks, are how requests are smuggled through proxies.
-        body = b"0\r\n\r\n"
+        # Two lengths, or a length and chunks, are how requests are smuggled through proxies: nothing that follows is taken for a request.
+        body = b"0\r\n\r\nGET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
         for extra in (b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", b"Content-Length: 5\r\nContent-Length: 6\r\n", b"Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n",
-                      b"Transfer-Encoding: xchunked\r\n"):
+                      b"Transfer-Encoding: xchunked\r\n", b"Transfer-Encoding: chunked, gzip\r\n", b"Transfer-Encoding: gzip\r\nContent-Length: 0\r\n"):
             with self.subTest(extra=extra):
-                with socket.create_connection((self.server.host, self.server.port), timeout=serve.PATIENCE) as s:
-                    s.sendall(b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" + extra + b"\r\n" + body)
-                    s.shutdown(socket.SHUT_WR)
-                    answer = serve.read_all(s)
-                found = replies(answer)
-                self.assertLessEqual(len(found), 1)
-                self.assertTrue(all(r.status == 400 for r in found), answer[:200])
+                answer = self.server.raw(b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" + extra + b"\r\n" + body)
+                self.assertEqual([r.status for r in replies(answer)], [400], answer[:200])
         self.unharmed()
 
     def test_chunked_bodies(self):
