@@ -1,7 +1,6 @@
 #include "server/answer_listener.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -40,7 +39,7 @@ AnswerListener::AnswerListener(App& app, std::shared_ptr<http::Exchange> exchang
 
 http::Reply AnswerListener::reply(std::string body, const char* type) const {
   http::Reply r = app_.reply(*exchange_, 200, std::move(body), type);
-  if (!request_.ignored.empty()) r.fields.emplace_back("x-lily-ignored", fmt::format("{}", fmt::join(request_.ignored, ", ")));
+  app_.name_ignored(request_.ignored, r);
   return r;
 }
 
