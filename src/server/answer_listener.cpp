@@ -136,7 +136,7 @@ void AnswerListener::ended(const Ended& ended) {
       return exchange_->finish();
     }
     if (failed) return app_.fail(exchange_, error);
-    if (ended.finish != Finish::length || !text_.calls().empty()) remember();
+    if (text_.whole()) remember();
     log_debug(fmt::format("{}: {} prompt tokens ({} cached), {} generated, {:.1f} tokens/s", who_.id, prompt_.ids.size(), ended.prompt.reused,
                           completion_tokens(ended), ended.decode_seconds > 0 ? double(ended.decode_steps) / ended.decode_seconds : 0));
     if (request_.stream) {

@@ -208,8 +208,8 @@ std::map<std::string, Reader> completion_fields() {
 
 /// The fields of the table; null is as good as absent.
 void read_fields(ApiRequest& r, const std::map<std::string, Reader>& table) {
-  for (const auto& [name, read] : table)
-    if (const Json& value = member(r.body, name.c_str()); !value.is_null()) read(r, value);
+  for (const auto& [name, value] : r.body.items())
+    if (const auto reader = table.find(name); reader != table.end() && !value.is_null()) reader->second(r, value);
 }
 
 /// Two spellings more of the budget lie in objects of which parse_chat reads the switch. What else is in them has no effect.
