@@ -41,8 +41,9 @@ class AnswerText {
   TextDelta finish(Finish finish);
   /// Nothing that follows would be seen: a stop string was found, or the one call that was allowed is complete.
   bool complete() const { return stop_.found() || (!options_.raw && parser_.done()); }
-  /// The answer is all that was generated: nothing was left out of it, as behind a stop string or in a call that was cut.
-  bool whole() const { return finish_ != Finish::length && !stop_.found(); }
+  /// The answer is all that was generated: nothing was left out of it, as behind a stop string, in a call that the limit cut or in one
+  /// call too many.
+  bool whole() const { return finish_ == Finish::end_token && !stop_.found(); }
   bool thinking() const { return !options_.raw && parser_.thinking(); }
 
   // The whole answer, once finished.

@@ -330,7 +330,7 @@ class Chats(CacheCase):
             self.assertEqual(ids, self.server.ask("/tokenize", content=text, special=True)["tokens"])
 
     def test_what_was_left_out_of_an_answer_does_not_come_back_with_it(self):
-        """Behind a stop string, or in a call that the limit cut, the model wrote more than the client was given."""
+        """Behind a stop string, in a call that the limit cut or in one call too many the model wrote more than the client was given."""
         def rendered(server, messages, said, **body):
             answered = [*messages, said, *([{"role": "tool", "content": "rain"}] if "tool_calls" in said else []), user("And a bridge?")]
             return server.ask("/apply-template", messages=answered, preserve_thinking=True, **body)["prompt"]
@@ -346,6 +346,9 @@ class Chats(CacheCase):
             messages, tools = [user("What is the weather in Paris? And what is the weather in Rome?")], [WEATHER]
             two = self.server.chat(messages, tools=tools, preserve_thinking=True, **OFF)
             self.assertEqual(len(two["choices"][0]["message"]["tool_calls"]), 2)
+            said = self.server.chat(messages, tools=tools, preserve_thinking=True, parallel_tool_calls=False, **OFF)["choices"][0]["message"]
+            self.assertEqual(len(said["tool_calls"]), 1)
+            self.assertEqual(rendered(self.server, messages, said, tools=tools, **OFF), rendered(other, messages, said, tools=tools, **OFF))
             for cut in range(1, two["usage"]["completion_tokens"]):
                 said = self.server.chat(messages, tools=tools, preserve_thinking=True, max_tokens=cut, **OFF)["choices"][0]["message"]
                 with self.subTest(cut=cut):
