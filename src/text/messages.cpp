@@ -182,7 +182,8 @@ Message read_message(const json& source, const std::string& path, Ignored& ignor
   if (message.role == ChatRole::assistant) {
     for (const char* key : {"reasoning_content", "reasoning"}) {
       const json& reasoning = member(source, key);
-      if (reasoning.is_string() && !message.reasoning) message.reasoning = reasoning.get<std::string>();
+      const bool wanted = !message.reasoning || message.reasoning->empty();  // one name may stand there empty
+      if (reasoning.is_string() && wanted) message.reasoning = reasoning.get<std::string>();
       if (reasoning.is_string() || reasoning.is_null()) continue;
       // `reasoning` is also where some clients keep an object of their own; the other name has one meaning.
       if (std::string_view(key) == "reasoning_content")

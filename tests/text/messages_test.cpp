@@ -156,6 +156,14 @@ TEST(Messages, ContentInEveryShape) {
   EXPECT_EQ(input.messages[4].content, "");
 }
 
+TEST(Messages, ReasoningUnderTheOtherNameWhereOneIsEmpty) {
+  for (const char* names : {R"("reasoning_content": "", "reasoning": "R")", R"("reasoning": "R")",
+                            R"("reasoning_content": "R", "reasoning": "")", R"("reasoning_content": "R", "reasoning": "other")"}) {
+    const ChatInput input = parse_chat(json::parse(std::string(R"({"messages": [{"role": "assistant", )") + names + "}]}"));
+    EXPECT_EQ(input.messages[0].reasoning, "R") << names;
+  }
+}
+
 // ---- random bodies: a good one with values exchanged, dropped, doubled and nested ----
 
 json random_value(test::Random& random, int depth) {
