@@ -130,6 +130,10 @@ void AnswerListener::ended(const Ended& ended) {
       error = {.status = 503, .message = "the answer was stopped: the server is ending, or the client has gone", .type = "server_error", .param = {}, .code = "stopped"};
     const bool failed = ended.error || (ended.finish == Finish::stopped && !text_.complete());
     const TextDelta rest = text_.finish(ended.finish);
+    log_debug(fmt::format("{}: {} prompt tokens ({} cached), {} generated, {:.1f} tokens/s{}", who_.id, prompt_.ids.size(), ended.prompt.reused,
+                          completion_tokens(ended), ended.decode_seconds > 0 ? double(ended.decode_steps) / ended.decode_seconds : 0,
+                          failed ? "; " + error.message : text_.silent() ? "; nothing but thinking" : ""));
+    if (text_.silent()) ++app_.silent_answers_;
     if (failed && request_.stream) {
       write(rest);
       exchange_->write("data: " + error_json(error) + "\n\ndata: [DONE]\n\n");
@@ -137,8 +141,6 @@ void AnswerListener::ended(const Ended& ended) {
     }
     if (failed) return app_.fail(exchange_, error);
     if (text_.whole()) remember();
-    log_debug(fmt::format("{}: {} prompt tokens ({} cached), {} generated, {:.1f} tokens/s", who_.id, prompt_.ids.size(), ended.prompt.reused,
-                          completion_tokens(ended), ended.decode_seconds > 0 ? double(ended.decode_steps) / ended.decode_seconds : 0));
     if (request_.stream) {
       write(rest);
       return finish_stream(ended);

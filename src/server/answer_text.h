@@ -44,6 +44,8 @@ class AnswerText {
   /// The answer is all that was generated: nothing was left out of it, as behind a stop string, in a call that the limit cut or in one
   /// call too many.
   bool whole() const { return finish_ == Finish::end_token && !stop_.found(); }
+  /// The model had its say and there is nothing to show for it but thinking.
+  bool silent() const { return finish_ == Finish::end_token && !reasoning_.empty() && content_.empty() && calls_.empty(); }
   bool thinking() const { return !options_.raw && parser_.thinking(); }
 
   // The whole answer, once finished.

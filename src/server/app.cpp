@@ -337,7 +337,7 @@ void App::status(const Exchange& exchange) {
 }
 
 void App::metrics(const Exchange& exchange) {
-  exchange->reply(reply(*exchange, 200, metrics_text(scheduler_->status(), scheduler_->cache().use()), "text/plain; version=0.0.4"));
+  exchange->reply(reply(*exchange, 200, metrics_text(scheduler_->status(), scheduler_->cache().use(), silent_answers_), "text/plain; version=0.0.4"));
 }
 
 }  // namespace lily::server

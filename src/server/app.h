@@ -89,6 +89,7 @@ class App {
   TurnMemory turns_;
   PromptMaker prompts_;
   std::atomic<bool> draining_ = false;
+  std::atomic<std::int64_t> silent_answers_ = 0;
   std::mutex ignored_mutex_;
   std::set<std::string> ignored_;  // what the log has named
   std::unique_ptr<Scheduler> scheduler_;
