@@ -122,6 +122,13 @@ void AnswerListener::finish_stream(const Ended& ended) {
   exchange_->finish();
 }
 
+/// A stream has its head behind it: the error is its last event.
+void AnswerListener::fail(const ApiError& error) {
+  if (!request_.stream) return app_.fail(exchange_, error);
+  exchange_->write("data: " + error_json(error) + "\n\ndata: [DONE]\n\n");
+  exchange_->finish();
+}
+
 void AnswerListener::ended(const Ended& ended) {
   try {
     ApiError error;
@@ -134,12 +141,8 @@ void AnswerListener::ended(const Ended& ended) {
                           completion_tokens(ended), ended.decode_seconds > 0 ? double(ended.decode_steps) / ended.decode_seconds : 0,
                           failed ? "; " + error.message : text_.silent() ? "; nothing but thinking" : ""));
     if (text_.silent()) ++app_.silent_answers_;
-    if (failed && request_.stream) {
-      write(rest);
-      exchange_->write("data: " + error_json(error) + "\n\ndata: [DONE]\n\n");
-      return exchange_->finish();
-    }
-    if (failed) return app_.fail(exchange_, error);
+    if (failed && request_.stream) write(rest);
+    if (failed) return fail(error);
     if (text_.whole()) remember();
     if (request_.stream) {
       write(rest);
@@ -150,7 +153,7 @@ void AnswerListener::ended(const Ended& ended) {
     answer["timings"] = timings_json(ended);
     exchange_->reply(reply(dump(answer), "application/json"));
   } catch (...) {  // nothing may reach the worker
-    app_.fail(exchange_, api_error(std::current_exception()));
+    fail(api_error(std::current_exception()));
   }
 }
 
