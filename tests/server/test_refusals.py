@@ -1,4 +1,5 @@
 """Bodies that are wrong in odd ways: what is refused names the field and what was expected, and nothing passes without a word."""
+import copy
 import http.client
 import json
 
@@ -11,6 +12,39 @@ CHAT, COMPLETION = "/v1/chat/completions", "/v1/completions"
 
 def offered(**function):
     return [{"type": "function", "function": {"name": "look", **function}}]
+
+
+EVERYTHING = {
+    "model": "tiny", "stream": False, "stream_options": {"include_usage": True}, "max_tokens": 1, "max_completion_tokens": 1, "n": 1, "seed": 1,
+    "temperature": 0, "top_p": 1, "top_k": 1, "min_p": 0, "presence_penalty": 0, "frequency_penalty": 0, "repetition_penalty": 1,
+    "logit_bias": {"5": 1}, "stop": ["zz"], "logprobs": True, "top_logprobs": 1, "response_format": {"type": "text"}, "modalities": ["text"],
+    "enable_thinking": True, "chat_template_kwargs": {"enable_thinking": True, "preserve_thinking": True}, "reasoning_effort": "low",
+    "reasoning": {"effort": "low", "max_tokens": 5}, "thinking": {"type": "enabled", "budget_tokens": 5}, "thinking_budget": 5,
+    "extra_body": {"thinking": {"type": "enabled"}}, "add_generation_prompt": True, "parallel_tool_calls": True,
+    "tool_choice": {"type": "function", "function": {"name": "look"}},
+    "tools": offered(description="d", strict=False, parameters={
+        "type": "object", "required": ["a"], "additionalProperties": False,
+        "properties": {"a": {"type": "string", "enum": ["x"]}, "n": {"anyOf": [{"type": "integer"}, {"type": ["null"]}]}}}),
+    "messages": [{"role": "system", "content": "s"}, {"role": "user", "content": [{"type": "text", "text": "q"}]},
+                 {"role": "assistant", "content": None, "reasoning_content": "r", "tool_calls": [
+                     {"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}}]},
+                 {"role": "tool", "tool_call_id": "c", "content": "ok"}],
+}
+# Where a value of another type is right, too: by the end of the path.
+OTHER_TYPES = tuple(f" {end}" for end in (
+    "content", "content 0", "arguments", "enum 0", "properties a", "properties n", "anyOf 0", "anyOf 1", "required", "additionalProperties", "stop",
+    "parameters type", "properties a type", "anyOf 0 type", "anyOf 1 type"))
+
+
+def places(value, path=()):
+    if path:
+        yield path
+    for key in value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
+        yield from places(value[key], (*path, key))
+
+
+def kind(value):
+    return "number" if isinstance(value, (int, float)) and not isinstance(value, bool) else type(value).__name__
 
 
 class Refusals(Case):
@@ -33,6 +67,24 @@ class Refusals(Case):
                              head + '"tools": [{"function": {"name": "f", "parameters": {"properties": {"a": {"enum": [1, 1e400]}}}}}]}')):
             with self.subTest(param=param):
                 self.refused(self.server.post(CHAT, body), 400, param)
+
+    def test_another_type_at_any_place_is_refused_with_its_name(self):
+        self.assertEqual(self.server.post(CHAT, EVERYTHING).ignored, [])
+        for path in places(EVERYTHING):
+            for odd in (None, True, 1.5, 10**30, "\0x", [], [[]], {"a": 1}):
+                body = copy.deepcopy(EVERYTHING)
+                inside = body
+                for key in path[:-1]:
+                    inside = inside[key]
+                usual, inside[path[-1]] = inside[path[-1]], odd
+                with self.subTest(path=path, odd=str(odd)[:9]):
+                    r = self.server.post(CHAT, body)
+                    if r.status == 400:
+                        self.assertTrue(r.error["param"], r.error)
+                    elif path != ("model",) or r.status != 404:
+                        self.assertEqual(r.status, 200, r.body[:300])
+                        same = odd is None or kind(odd) == kind(usual)
+                        self.assertTrue(same or "".join(f" {key}" for key in path).endswith(OTHER_TYPES), "accepted")
 
     def test_what_is_nested_too_deep_is_named(self):
         schema = '{"items": ' * 70 + "{}" + "}" * 70
