@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <limits>
@@ -172,7 +173,14 @@ void serve_rows(std::vector<Option>& t) {
   t.push_back(Row("serve", "port", "N", "… and on this port; 0: any free one").to(&Settings::port, 0, 65535));
   Row key("serve", "api-key", "KEY", "what clients must send; the variable is better, since others see a command line");
   key.env = "LILY_API_KEY";
-  t.push_back(std::move(key).to(&Settings::api_key));
+  key.set = [](Settings& s, const std::string& text) {
+    // An unset variable of a script must not leave the server open, and no header carries what is cut off here.
+    const auto plain = [](unsigned char c) { return c >= 0x20 && c != 0x7f; };
+    if (text.empty() || text.front() == ' ' || text.back() == ' ' || !std::all_of(text.begin(), text.end(), plain))
+      throw UsageError("--api-key takes a key of one character or more, without space at its ends and line breaks");
+    s.api_key = text;
+  };
+  t.push_back(std::move(key));
   t.push_back(Row("serve", "insecure", "", "listen on an address that others reach without a key").to(&Settings::insecure));
   t.push_back(Row("serve", "alias", "NAME", "another name that requests may give the model").each_to(&Settings::aliases));
   t.push_back(Row("serve", "parallel", "N", "requests that are answered at once").to(&Settings::parallel, 1, 64));

@@ -78,11 +78,21 @@ void announce(const Settings& s, const Ready& ready, const server::App& app, con
   log_info(fmt::format("{} on {}: http://{}:{}{}", o.model, ready.engine->backend().name(), host, port, o.guard.api_key.empty() ? "" : " (with a key)"));
 }
 
+/// A name that nothing can equal would be a flag without effect.
+void check_names(const Settings& s) {
+  for (const std::string& host : s.allowed_hosts)
+    if (server::host_name(host).empty()) throw UsageError(fmt::format("--allowed-host takes the name of a host, not '{}'", host));
+  for (const std::string& origin : s.allowed_origins)
+    if (!server::is_origin(origin))
+      throw UsageError(fmt::format("--allowed-origin takes an origin such as https://chat.example, without a path, not '{}'", origin));
+}
+
 }  // namespace
 
 void cmd_serve(const Settings& s) {
   if (!reaches_this_machine_alone(s.host) && s.api_key.empty() && !s.insecure)
     throw UsageError(fmt::format("--host {} can be reached from elsewhere: --api-key KEY (or LILY_API_KEY) protects it, --insecure leaves it open", s.host));
+  check_names(s);
   // Signals are waited for by a thread of their own: no other thread may get them, so they are blocked before any is made.
   sigset_t signals;
   sigemptyset(&signals);

@@ -1,7 +1,6 @@
 #include "server/answer_listener.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -40,7 +39,7 @@ AnswerListener::AnswerListener(App& app, std::shared_ptr<http::Exchange> exchang
 
 http::Reply AnswerListener::reply(std::string body, const char* type) const {
   http::Reply r = app_.reply(*exchange_, 200, std::move(body), type);
-  if (!request_.ignored.empty()) r.fields.emplace_back("x-lily-ignored", fmt::format("{}", fmt::join(request_.ignored, ", ")));
+  app_.name_ignored(request_.ignored, r);
   return r;
 }
 
@@ -123,6 +122,13 @@ void AnswerListener::finish_stream(const Ended& ended) {
   exchange_->finish();
 }
 
+/// A stream has its head behind it: the error is its last event.
+void AnswerListener::fail(const ApiError& error) {
+  if (!request_.stream) return app_.fail(exchange_, error);
+  exchange_->write("data: " + error_json(error) + "\n\ndata: [DONE]\n\n");
+  exchange_->finish();
+}
+
 void AnswerListener::ended(const Ended& ended) {
   try {
     ApiError error;
@@ -131,15 +137,13 @@ void AnswerListener::ended(const Ended& ended) {
       error = {.status = 503, .message = "the answer was stopped: the server is ending, or the client has gone", .type = "server_error", .param = {}, .code = "stopped"};
     const bool failed = ended.error || (ended.finish == Finish::stopped && !text_.complete());
     const TextDelta rest = text_.finish(ended.finish);
-    if (failed && request_.stream) {
-      write(rest);
-      exchange_->write("data: " + error_json(error) + "\n\ndata: [DONE]\n\n");
-      return exchange_->finish();
-    }
-    if (failed) return app_.fail(exchange_, error);
-    if (ended.finish != Finish::length || !text_.calls().empty()) remember();
-    log_debug(fmt::format("{}: {} prompt tokens ({} cached), {} generated, {:.1f} tokens/s", who_.id, prompt_.ids.size(), ended.prompt.reused,
-                          completion_tokens(ended), ended.decode_seconds > 0 ? double(ended.decode_steps) / ended.decode_seconds : 0));
+    log_debug(fmt::format("{}: {} prompt tokens ({} cached), {} generated, {:.1f} tokens/s{}", who_.id, prompt_.ids.size(), ended.prompt.reused,
+                          completion_tokens(ended), ended.decode_seconds > 0 ? double(ended.decode_steps) / ended.decode_seconds : 0,
+                          failed ? "; " + error.message : text_.silent() ? "; nothing but thinking" : ""));
+    if (text_.silent()) ++app_.silent_answers_;
+    if (failed && request_.stream) write(rest);
+    if (failed) return fail(error);
+    if (text_.whole()) remember();
     if (request_.stream) {
       write(rest);
       return finish_stream(ended);
@@ -149,7 +153,7 @@ void AnswerListener::ended(const Ended& ended) {
     answer["timings"] = timings_json(ended);
     exchange_->reply(reply(dump(answer), "application/json"));
   } catch (...) {  // nothing may reach the worker
-    app_.fail(exchange_, api_error(std::current_exception()));
+    fail(api_error(std::current_exception()));
   }
 }
 

@@ -22,6 +22,7 @@ class AnswerListener final : public Listener {
  private:
   void write(const TextDelta& delta);
   void finish_stream(const Ended& ended);
+  void fail(const ApiError& error);
   void remember();
   Json logprobs() const;
   http::Reply reply(std::string body, const char* type) const;

@@ -41,6 +41,11 @@ class AnswerText {
   TextDelta finish(Finish finish);
   /// Nothing that follows would be seen: a stop string was found, or the one call that was allowed is complete.
   bool complete() const { return stop_.found() || (!options_.raw && parser_.done()); }
+  /// The answer is all that was generated: nothing was left out of it, as behind a stop string, in a call that the limit cut or in one
+  /// call too many.
+  bool whole() const { return finish_ == Finish::end_token && !stop_.found(); }
+  /// The model had its say and there is nothing to show for it but thinking.
+  bool silent() const { return finish_ == Finish::end_token && !reasoning_.empty() && content_.empty() && calls_.empty(); }
   bool thinking() const { return !options_.raw && parser_.thinking(); }
 
   // The whole answer, once finished.

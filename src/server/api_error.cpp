@@ -13,7 +13,7 @@ std::string field_of(const std::string& message) {
   if (colon == std::string::npos || colon == 0 || colon > 128) return {};
   const std::string field = message.substr(0, colon);
   for (const char c : field)
-    if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' || c == '[' || c == ']')) return {};
+    if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' || c == '$' || c == '.' || c == '[' || c == ']')) return {};
   return field;
 }
 

@@ -1,12 +1,13 @@
 #include "server/app.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <boost/asio/post.hpp>
 #include <boost/asio/thread_pool.hpp>
+#include <charconv>
 
+#include "base/log.h"
 #include "server/answer_listener.h"
 #include "server/api_error.h"
 #include "server/guide.h"
@@ -19,6 +20,29 @@ namespace {
 
 [[noreturn]] void refuse_with(int status, std::string message, std::string param, std::string code, std::string type = "invalid_request_error") {
   throw RequestError({.status = status, .message = std::move(message), .type = std::move(type), .param = std::move(param), .code = std::move(code)});
+}
+
+std::string percent_decoded(std::string_view text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    unsigned byte = 0;
+    const char* digits = text.data() + i + 1;
+    if (text[i] == '%' && i + 2 < text.size() && std::from_chars(digits, digits + 2, byte, 16).ptr == digits + 2) {
+      out += char(byte);
+      i += 2;
+    } else {
+      out += text[i];
+    }
+  }
+  return out;
+}
+
+/// Fields of `body` beyond `known`; null is as good as absent.
+std::vector<std::string> others(const Json& body, std::initializer_list<std::string_view> known) {
+  std::vector<std::string> names;
+  for (const auto& [key, value] : body.items())
+    if (!value.is_null() && std::find(known.begin(), known.end(), key) == known.end()) names.push_back(key);
+  return names;
 }
 
 Json body_object(const std::string& text) {
@@ -89,6 +113,21 @@ void App::fail(const Exchange& exchange, const ApiError& error) const {
   exchange->reply(std::move(r));
 }
 
+void App::name_ignored(const std::vector<std::string>& names, http::Reply& reply) {
+  // Clients read heads of some kilobytes at the most.
+  constexpr std::size_t kMostNamed = 64, kMostBytes = 3000, kMostLogged = 256;
+  std::string list;
+  std::size_t n = 0;
+  for (; n < std::min(names.size(), kMostNamed) && list.size() < kMostBytes; ++n) {
+    list += (list.empty() ? "" : ", ") + shortened(names[n], 80);
+    const std::lock_guard lock(ignored_mutex_);
+    if (ignored_.size() < kMostLogged && ignored_.insert(shortened(names[n], 80)).second)
+      log_info(fmt::format("requests have '{}', which has no effect here (said once)", shortened(names[n], 80)));
+  }
+  if (n < names.size()) list += fmt::format(", and {} more", names.size() - n);
+  if (!list.empty()) reply.fields.emplace_back("x-lily-ignored", std::move(list));
+}
+
 void App::handle(Exchange exchange) {
   const http::RequestHead& head = exchange->head();
   const std::string method = head.method == "HEAD" ? "GET" : head.method;
@@ -127,6 +166,12 @@ void App::check_model(const std::string& name) const {
   if (name.empty() || name == options_.model) return;
   if (std::find(options_.aliases.begin(), options_.aliases.end(), name) != options_.aliases.end()) return;
   refuse_with(404, fmt::format("the model '{}' is not served here: '{}' is", name.substr(0, 200), options_.model), "model", "model_not_found");
+}
+
+void App::check_model_of(const Json& body) const {
+  const Json& model = member(body, "model");
+  if (!model.is_null() && !model.is_string()) refuse_field("model", "expected a string");
+  if (model.is_string()) check_model(model.get<std::string>());
 }
 
 ApiRequest App::read_chat(const std::string& body) const {
@@ -213,25 +258,29 @@ Json App::model_json() const {
 }
 
 void App::model(const Exchange& exchange) {
-  check_model(exchange->head().path.substr(std::string_view("/v1/models/").size()));
+  // Clients write the '/' of a name as %2F.
+  check_model(percent_decoded(exchange->head().path.substr(std::string_view("/v1/models/").size())));
   exchange->reply(reply(*exchange, 200, dump(model_json())));
 }
 
 void App::tokenize(const Exchange& exchange) {
   const Json body = body_object(exchange->body());
-  const char* key = body.contains("content") ? "content" : "prompt";
-  if (!body.contains(key) || !body[key].is_string()) refuse_field(key, "expected a text");
-  bool special = false;
-  if (body.contains("special") && !body["special"].is_null()) {
-    if (!body["special"].is_boolean()) refuse_field("special", "expected true or false");
-    special = body["special"].get<bool>();
-  }
-  const auto ids = tokenizer_.encode(body[key].get_ref<const std::string&>(), special ? ControlTokens::parse : ControlTokens::as_text);
-  exchange->reply(reply(*exchange, 200, dump({{"tokens", ids}, {"count", ids.size()}, {"max_model_len", scheduler_->window()}})));
+  check_model_of(body);
+  const bool content = !member(body, "content").is_null() || (body.contains("content") && member(body, "prompt").is_null());
+  const char* key = content ? "content" : "prompt";
+  const Json& text = member(body, key);
+  if (!text.is_string()) refuse_field(key, "expected a text");
+  const Json& special = member(body, "special");
+  if (!special.is_null() && !special.is_boolean()) refuse_field("special", "expected true or false");
+  const auto ids = tokenizer_.encode(text.get_ref<const std::string&>(), special == true ? ControlTokens::parse : ControlTokens::as_text);
+  http::Reply r = reply(*exchange, 200, dump({{"tokens", ids}, {"count", ids.size()}, {"max_model_len", scheduler_->window()}}));
+  name_ignored(others(body, {"model", key, "special"}), r);
+  exchange->reply(std::move(r));
 }
 
 void App::detokenize(const Exchange& exchange) {
   const Json body = body_object(exchange->body());
+  check_model_of(body);
   if (!body.contains("tokens") || !body["tokens"].is_array()) refuse_field("tokens", "expected a list of token ids");
   std::vector<std::int32_t> ids;
   for (const Json& id : body["tokens"]) {
@@ -239,14 +288,18 @@ void App::detokenize(const Exchange& exchange) {
       refuse_field("tokens", fmt::format("expected token ids from 0 to {}", engine_.shape().vocab - 1));
     ids.push_back(id.get<std::int32_t>());
   }
-  exchange->reply(reply(*exchange, 200, dump({{"content", tokenizer_.decode_text(ids)}})));
+  http::Reply r = reply(*exchange, 200, dump({{"content", tokenizer_.decode_text(ids)}}));
+  name_ignored(others(body, {"model", "tokens"}), r);
+  exchange->reply(std::move(r));
 }
 
 void App::apply_template(const Exchange& exchange) {
   ApiRequest r = read_chat(exchange->body());
   // The text of the ids that would be read, not the template's: remembered turns and stripped lines are in it as the model sees them.
   const ChatPrompt prompt = prompts_.make(r.input);
-  exchange->reply(reply(*exchange, 200, dump({{"prompt", tokenizer_.decode_text(prompt.ids)}, {"tokens", prompt.ids}, {"count", prompt.ids.size()}})));
+  http::Reply answer = reply(*exchange, 200, dump({{"prompt", tokenizer_.decode_text(prompt.ids)}, {"tokens", prompt.ids}, {"count", prompt.ids.size()}}));
+  name_ignored(r.ignored, answer);
+  exchange->reply(std::move(answer));
 }
 
 void App::health(const Exchange& exchange) {
@@ -284,7 +337,7 @@ void App::status(const Exchange& exchange) {
 }
 
 void App::metrics(const Exchange& exchange) {
-  exchange->reply(reply(*exchange, 200, metrics_text(scheduler_->status(), scheduler_->cache().use()), "text/plain; version=0.0.4"));
+  exchange->reply(reply(*exchange, 200, metrics_text(scheduler_->status(), scheduler_->cache().use(), silent_answers_), "text/plain; version=0.0.4"));
 }
 
 }  // namespace lily::server

@@ -7,7 +7,9 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -58,6 +60,8 @@ class App {
   void run(const Route& route, const Exchange& exchange);
   http::Reply reply(const http::Exchange& exchange, int status, std::string body, const char* type = "application/json") const;
   void fail(const Exchange& exchange, const ApiError& error) const;
+  /// Fields without effect stand in a header of the answer and, each once, in the log.
+  void name_ignored(const std::vector<std::string>& names, http::Reply& reply);
 
   void chat(const Exchange& exchange);
   void completion(const Exchange& exchange);
@@ -74,6 +78,7 @@ class App {
   nlohmann::ordered_json model_json() const;
   ApiRequest read_chat(const std::string& body) const;
   void check_model(const std::string& name) const;
+  void check_model_of(const nlohmann::ordered_json& body) const;
   SamplerOptions sampler_options(const ApiRequest& request) const;
 
   Engine& engine_;
@@ -84,6 +89,9 @@ class App {
   TurnMemory turns_;
   PromptMaker prompts_;
   std::atomic<bool> draining_ = false;
+  std::atomic<std::int64_t> silent_answers_ = 0;
+  std::mutex ignored_mutex_;
+  std::set<std::string> ignored_;  // what the log has named
   std::unique_ptr<Scheduler> scheduler_;
   struct Pool;
   std::unique_ptr<Pool> pool_;  // ends before the scheduler does

@@ -47,6 +47,12 @@ std::string host_name(const std::string& field) {
   return clean ? host : std::string();
 }
 
+bool is_origin(const std::string& text) {
+  if (text == "null") return true;  // of pages that are files
+  const auto scheme = text.find("://");
+  return scheme != std::string::npos && scheme > 0 && !host_name(text.substr(scheme + 3)).empty();
+}
+
 Guard::Guard(GuardOptions options) : options_(std::move(options)) {
   for (std::string& host : options_.allowed_hosts) host = host_name(host);
   for (std::string& origin : options_.allowed_origins) origin = ascii_lower(origin);

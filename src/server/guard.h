@@ -39,5 +39,7 @@ class Guard {
 
 /// The host of a Host field or an origin, in lower case, without port, brackets and trailing dot. Empty: it is none.
 std::string host_name(const std::string& field);
+/// Whether a browser can send it as Origin: a scheme and a host, without a path; or null.
+bool is_origin(const std::string& text);
 
 }  // namespace lily::server

@@ -1,5 +1,6 @@
 #include "server/guide.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace lily::server {
@@ -17,19 +18,21 @@ AnswerGuide::AnswerGuide(const Tokenizer& tokenizer, GuideOptions options)
       decoder_(tokenizer),
       reasoning_(options_.thinking),
       call_opening_(tokenizer.id_of("<tool_call>").value_or(-1)) {
-  if (options_.thinking && options_.thinking_budget == 0) write("</think>\n\n");
+  if (options_.thinking && options_.thinking_budget == 0) write("</think>\n\n", ControlTokens::parse);
   if (!options_.thinking) open_call(false);
 }
 
-void AnswerGuide::write(const std::string& text) {
-  for (const std::int32_t id : tokenizer_.encode(text, ControlTokens::parse)) forced_.push_back(id);
+void AnswerGuide::write(const std::string& text, ControlTokens control) {
+  for (const std::int32_t id : tokenizer_.encode(text, control)) forced_.push_back(id);
 }
 
 void AnswerGuide::open_call(bool after_thinking) {
   if (options_.tool_choice != ToolChoice::required && options_.tool_choice != ToolChoice::named) return;
-  const std::string opening = std::string(after_thinking && forced_.empty() ? "\n\n" : "") + "<tool_call>\n<function=";
-  if (options_.names.size() == 1) return write(opening + options_.names[0] + ">\n");
-  write(opening);
+  write(std::string(after_thinking && forced_.empty() ? "\n\n" : "") + "<tool_call>", ControlTokens::parse);
+  const std::string function = "\n<function=";
+  // A name is the client's text: a control token spelled in it is none.
+  if (options_.names.size() == 1) return write(function + options_.names[0] + ">\n", ControlTokens::as_text);
+  write(function, ControlTokens::as_text);
   naming_ = true;
 }
 
@@ -44,14 +47,12 @@ bool AnswerGuide::restrict(std::span<float> logits) {
     return true;
   }
   if (!naming_) return false;
+  std::vector<std::string> left;  // what may follow
+  for (const std::string& name : options_.names)
+    if (const std::string whole = name + ">\n"; whole.starts_with(name_)) left.push_back(whole.substr(name_.size()));
   for (std::size_t id = 0; id < logits.size(); ++id) {
     const std::string_view bytes = std::int32_t(id) < tokenizer_.vocab_size() ? tokenizer_.token_bytes(std::int32_t(id)) : std::string_view();
-    bool fits = false;
-    for (const std::string& name : options_.names) {
-      const std::string whole = name + ">\n";
-      fits = fits || (!bytes.empty() && whole.size() >= name_.size() + bytes.size() && whole.starts_with(name_) &&
-                      std::string_view(whole).substr(name_.size()).starts_with(bytes));
-    }
+    const bool fits = !bytes.empty() && std::any_of(left.begin(), left.end(), [&](const std::string& text) { return text.starts_with(bytes); });
     if (!fits || tokenizer_.is_control(std::int32_t(id))) logits[id] = -INFINITY;
   }
   return true;
@@ -69,7 +70,7 @@ void AnswerGuide::accept(std::int32_t id) {
   ++spent_;
   reasoning_.push(decoder_.push(id));
   if (!reasoning_.thinking()) return open_call(true);
-  if (!written && options_.thinking_budget && spent_ >= *options_.thinking_budget) write(kEnough);
+  if (!written && options_.thinking_budget && spent_ >= *options_.thinking_budget) write(kEnough, ControlTokens::parse);
 }
 
 std::unique_ptr<Guide> make_guide(const Tokenizer& tokenizer, const ApiRequest& r, bool thinking) {

@@ -31,7 +31,7 @@ class AnswerGuide final : public Guide {
   void accept(std::int32_t id) override;
 
  private:
-  void write(const std::string& text);
+  void write(const std::string& text, ControlTokens control);
   void open_call(bool after_thinking);
 
   const Tokenizer& tokenizer_;

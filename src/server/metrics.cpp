@@ -6,7 +6,7 @@
 
 namespace lily::server {
 
-std::string metrics_text(const SchedulerStatus& s, const CacheUse& c) {
+std::string metrics_text(const SchedulerStatus& s, const CacheUse& c, std::int64_t silent_answers) {
   std::string out;
   const auto row = [&](const char* name, const char* type, const char* help, double value) {
     out += fmt::format("# HELP lily_{0} {1}\n# TYPE lily_{0} {2}\nlily_{0} {3}\n", name, help, type, value);
@@ -20,6 +20,7 @@ std::string metrics_text(const SchedulerStatus& s, const CacheUse& c) {
   row("prompt_tokens_total", "counter", "Tokens of prompts.", double(s.prompt_tokens));
   row("prompt_tokens_cached_total", "counter", "... that were in the cache.", double(s.cached_tokens));
   row("generated_tokens_total", "counter", "Tokens generated.", double(s.generated_tokens));
+  row("answers_silent_total", "counter", "Answers that the model ended after its thinking, without content or a call.", double(silent_answers));
   row("prefill_seconds_total", "counter", "Time spent reading prompts.", s.prefill_seconds);
   row("decode_seconds_total", "counter", "Time spent generating.", s.decode_seconds);
   row("cache_snapshots", "gauge", "Snapshots in the cache.", double(c.snapshots));

@@ -8,6 +8,6 @@
 namespace lily::server {
 
 /// The text exposition format, version 0.0.4.
-std::string metrics_text(const SchedulerStatus& status, const CacheUse& cache);
+std::string metrics_text(const SchedulerStatus& status, const CacheUse& cache, std::int64_t silent_answers);
 
 }  // namespace lily::server

@@ -1,12 +1,15 @@
 #include "server/request.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <functional>
 #include <map>
 
+#include "base/log.h"
 #include "server/api_error.h"
 #include "text/json_text.h"
+#include "text/tool_calls.h"
 
 namespace lily::server {
 namespace {
@@ -57,13 +60,10 @@ void read_stop(ApiRequest& r, const Json& v) {
 void read_logit_bias(ApiRequest& r, const Json& v) {
   if (!v.is_object()) refuse_field("logit_bias", "expected an object of token ids and numbers" + found(v));
   for (const auto& [key, value] : v.items()) {
-    std::size_t used = 0;
-    long id = -1;
-    try {
-      id = std::stol(key, &used);
-    } catch (const std::exception&) {
-    }
-    if (used != key.size() || id < 0 || id > INT32_MAX) refuse_field("logit_bias", "'" + key.substr(0, 40) + "' is no token id");
+    std::int32_t id = -1;
+    const auto [end, fault] = std::from_chars(key.data(), key.data() + key.size(), id);
+    if (fault != std::errc() || end != key.data() + key.size() || id < 0 || key != std::to_string(id))
+      refuse_field("logit_bias", "'" + shortened(key, 40) + "' is no token id");
     const double bias = read_number(value, "logit_bias." + key);
     if (bias < -100 || bias > 100) refuse_field("logit_bias." + key, "expected -100 to 100");
     r.logit_bias.emplace_back(std::int32_t(id), float(bias));
@@ -206,15 +206,10 @@ std::map<std::string, Reader> completion_fields() {
   return t;
 }
 
-void read_fields(ApiRequest& r, const std::map<std::string, Reader>& table, const std::vector<std::string>& names) {
-  for (const std::string& name : names) {
-    const auto reader = table.find(name);
-    if (reader == table.end()) {
-      r.ignored.push_back(name);
-    } else {
-      reader->second(r, r.body[name]);
-    }
-  }
+/// The fields of the table; null is as good as absent.
+void read_fields(ApiRequest& r, const std::map<std::string, Reader>& table) {
+  for (const auto& [name, value] : r.body.items())
+    if (const auto reader = table.find(name); reader != table.end() && !value.is_null()) reader->second(r, value);
 }
 
 /// Two spellings more of the budget lie in objects of which parse_chat reads the switch. What else is in them has no effect.
@@ -239,10 +234,22 @@ void read_tool_names(ApiRequest& r) {
     if (!type.is_null() && type != "function") refuse_field(path + ".type", "only tools of type 'function' are supported");
     r.tool_names.push_back(member(function.is_object() ? function : tools[i], "name").get<std::string>());
   }
-  const bool forced = r.tool_choice == ToolChoice::required || r.tool_choice == ToolChoice::named;
+  const bool named = r.tool_choice == ToolChoice::named;
+  const bool forced = named || r.tool_choice == ToolChoice::required;
   if (forced && r.tool_names.empty()) refuse_field("tool_choice", "a call is required, and no tools are offered");
-  if (r.tool_choice == ToolChoice::named && std::find(r.tool_names.begin(), r.tool_names.end(), r.tool_name) == r.tool_names.end())
+  if (named && std::find(r.tool_names.begin(), r.tool_names.end(), r.tool_name) == r.tool_names.end())
     refuse_field("tool_choice", "the tool '" + r.tool_name.substr(0, 64) + "' is not among those offered");
+  for (std::size_t i = 0; forced && i < r.tool_names.size(); ++i)
+    if (!is_callable_name(r.tool_names[i]) && (!named || r.tool_names[i] == r.tool_name))
+      refuse_field("tools[" + std::to_string(i) + (member(r.body["tools"][i], "function").is_object() ? "].function.name" : "].name"),
+                   "a call that is required cannot have this name: expected 1 to 256 bytes without '<', '>', line breaks and space at its ends");
+}
+
+/// The number of alternatives alone asks for log probabilities; together with an explicit false it asks for two things.
+void settle_logprobs(ApiRequest& r) {
+  if (member(r.body, "logprobs") != false || !r.logprobs) return;
+  if (*r.logprobs > 0) refuse_field("top_logprobs", "expected 'logprobs' to be true, found false");
+  r.logprobs.reset();
 }
 
 }  // namespace
@@ -253,7 +260,10 @@ ApiRequest parse_chat_request(std::string_view body) {
   r.body = parse_json(body);
   r.input = parse_chat(r.body);
   r.ignored = r.input.ignored;
-  read_fields(r, table, r.input.unread);
+  for (const std::string& name : r.input.unread)
+    if (!table.contains(name)) r.ignored.push_back(name);
+  read_fields(r, table);
+  settle_logprobs(r);
   read_budget(r, r.body, "");
   read_budget(r, member(r.body, "extra_body"), "extra_body.");
   read_tool_names(r);
@@ -266,10 +276,9 @@ ApiRequest parse_completion_request(std::string_view body) {
   r.chat = false;
   r.body = parse_json(body);
   if (!r.body.is_object()) refuse_field("body", "expected an object with 'prompt'" + found(r.body));
-  std::vector<std::string> names;
   for (const auto& [key, value] : r.body.items())
-    if (!value.is_null()) names.push_back(key);
-  read_fields(r, table, names);
+    if (!value.is_null() && !table.contains(key)) r.ignored.push_back(key.substr(0, 64));
+  read_fields(r, table);
   if (r.prompt.empty() && r.prompt_ids.empty()) refuse_field("prompt", "expected a text or token ids, found nothing");
   return r;
 }

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/json_fault.h"
+#include "base/log.h"
 
 namespace lily {
 namespace {
@@ -15,6 +16,7 @@ namespace {
 using json = nlohmann::ordered_json;
 
 constexpr size_t kMaxDumpDepth = 256;
+constexpr size_t kMaxPath = 120;
 
 // Builds the value. An object of nlohmann::ordered_json finds a key by a scan, so the index of each open object's
 // keys is kept here.
@@ -45,7 +47,14 @@ class Builder final : public nlohmann::json_sax<json> {
     level.member = it->second;
     return true;
   }
-  bool parse_error(size_t position, const std::string&, const nlohmann::detail::exception&) override {
+  bool parse_error(size_t position, const std::string& token, const nlohmann::detail::exception& e) override {
+    constexpr int kNumberOverflow = 406;  // formed as JSON wants it, so the place to name is the value's own
+    if (e.id == kNumberOverflow) {
+      const std::string path = path_here();
+      throw Error(ErrorCode::invalid_argument, (path.empty() ? "" : path + ": ") +
+                                                   "expected a number in the range of a double, found " +
+                                                   shortened(token, 20));
+    }
     throw Error(ErrorCode::invalid_argument, json_fault(text_, position));
   }
 
@@ -73,7 +82,9 @@ class Builder final : public nlohmann::json_sax<json> {
   }
   bool open(json container) {
     if (levels_.size() >= max_depth_) {
-      throw Error(ErrorCode::invalid_argument, "JSON nested deeper than " + std::to_string(max_depth_));
+      const std::string path = path_here();
+      throw Error(ErrorCode::invalid_argument,
+                  (path.empty() ? "" : path + ": ") + "JSON nested deeper than " + std::to_string(max_depth_));
     }
     json* value = place(std::move(container));
     levels_.push_back({value, {}, 0});
@@ -82,6 +93,21 @@ class Builder final : public nlohmann::json_sax<json> {
   bool close() {
     levels_.pop_back();
     return true;
+  }
+
+  // Of the value that is about to come: "messages[0].content".
+  std::string path_here() const {
+    std::string path;
+    for (const Level& level : levels_) {
+      if (level.value->is_array()) {
+        const size_t begun = &level != &levels_.back() ? 1 : 0;  // what is open inside of it is an element already
+        if (!extend_path(path, level.value->size() - begun)) break;
+      } else {
+        const auto& members = level.value->get_ref<const json::object_t&>();
+        if (!extend_path(path, members.begin()[static_cast<ptrdiff_t>(level.member)].first)) break;
+      }
+    }
+    return path;
   }
 
   std::string_view text_;
@@ -160,6 +186,10 @@ void dump(const json& value, std::string& out, size_t depth) {
 }  // namespace
 
 json parse_json(std::string_view text, size_t max_depth) {
+  // The library takes a NUL for the end of the text, whatever follows it.
+  if (const size_t nul = text.find('\0'); nul != std::string_view::npos) {
+    throw Error(ErrorCode::invalid_argument, json_fault(text, nul + 1));
+  }
   Builder builder(text, max_depth);
   json::sax_parse(text.begin(), text.end(), &builder);
   return std::move(builder.root());
@@ -206,6 +236,21 @@ void append_json_escaped(std::string& out, std::string_view text) {
         }
     }
   }
+}
+
+bool extend_path(std::string& path, std::string_view key) {
+  constexpr std::string_view kWord = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-$";
+  if (key.empty() || path.size() + key.size() > kMaxPath || key.find_first_not_of(kWord) != std::string_view::npos)
+    return false;
+  if (!path.empty()) path += '.';
+  path += key;
+  return true;
+}
+
+bool extend_path(std::string& path, size_t index) {
+  if (path.size() > kMaxPath - 20) return false;
+  path += "[" + std::to_string(index) + "]";
+  return true;
 }
 
 std::string python_float(double value) {

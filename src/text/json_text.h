@@ -18,11 +18,17 @@ inline constexpr uint8_t kBigIntegerSubtype = 0x49;
 /// digits (as a binary value with the subtype above, where the library would round it to a double); nesting beyond
 /// `max_depth` is an error; an object with many keys takes linear time. Of equal keys the last value counts, in the
 /// first one's place. Throws `invalid_argument` that says where the
-/// text stops being JSON and what was expected there.
+/// text stops being JSON and what was expected there; for a number beyond the range of a double and for what is nested
+/// too deep the message begins with the path of the value.
 nlohmann::ordered_json parse_json(std::string_view text, size_t max_depth = kMaxJsonDepth);
 
 /// The member of `object` under `key`; null when it has none or is no object.
 const nlohmann::ordered_json& member(const nlohmann::ordered_json& object, const char* key);
+
+/// Makes a value's path ("tools[0].function") that of its member; false, and nothing added, where `key` is no plain word
+/// or the path would be too long for a message.
+bool extend_path(std::string& path, std::string_view key);
+bool extend_path(std::string& path, size_t index);
 
 /// json.dumps(value, ensure_ascii=False): ", " and ": " between things, keys in order, numbers as Python writes them.
 /// Throws `invalid_argument` on nesting beyond 256.

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "text/json_text.h"
+#include "text/tool_schema.h"
 #include "text/utf8.h"
 
 namespace lily {
@@ -29,6 +30,12 @@ std::string quoted(const std::string& text) {
   std::string out = "'";
   append_json_escaped(out, std::string_view(text).substr(0, 64));
   return out + (text.size() > 64 ? "…'" : "'");
+}
+
+std::string string_or_empty(const json& v, const std::string& path) {
+  if (v.is_null()) return {};
+  if (!v.is_string()) fail(path, "expected a string or null, found " + kind_of(v));
+  return v.get<std::string>();
 }
 
 class Ignored {
@@ -64,16 +71,15 @@ void refuse_media(const json& part, const std::string& type, const std::string& 
 std::string part_text(const json& part, const std::string& path, Ignored& ignored) {
   if (part.is_string()) return part.get<std::string>();
   if (!part.is_object()) fail(path, "expected an object with 'type' and 'text', found " + kind_of(part));
-  const json& type_field = member(part, "type");
-  const std::string type = type_field.is_string() ? type_field.get<std::string>() : "";
+  const std::string type = string_or_empty(member(part, "type"), path + ".type");
   refuse_media(part, type, path);
+  // A text of another kind (somebody's reasoning, say) is no part of what was said, so it is not read as if it were.
+  if (!type.empty() && type != "text" && type != "input_text" && type != "output_text" && type != "refusal")
+    fail(path + ".type", "unknown type " + quoted(type) + ", expected 'text'");
   ignored.others(part, "messages.content", {"type", "text", "refusal"});
   const json& text = type == "refusal" ? member(part, "refusal") : member(part, "text");
-  if (text.is_string()) return text.get<std::string>();
-  if (type.empty() || type == "text" || type == "input_text" || type == "output_text" || type == "refusal") {
-    fail(path, "expected a text in 'text', found " + kind_of(text));
-  }
-  fail(path + ".type", "unknown type " + quoted(type) + ", expected 'text'");
+  if (!text.is_string()) fail(path, "expected a text in 'text', found " + kind_of(text));
+  return text.get<std::string>();
 }
 
 std::string content_text(const json& content, const std::string& path, Ignored& ignored) {
@@ -125,15 +131,16 @@ PastToolCall read_tool_call(const json& call, const std::string& path, Ignored& 
   if (!name.is_string() || name.get_ref<const std::string&>().empty()) {
     fail(name_path, "expected the function's name, found " + kind_of(name));
   }
-  const json& id = member(call, "id");
+  const std::string id = string_or_empty(member(call, "id"), path + ".id");
+  const std::string type = string_or_empty(member(call, "type"), path + ".type");
+  if (!type.empty() && type != "function") ignored.add("messages.tool_calls.type");
   if (wrapped.is_object()) {
     ignored.others(call, "messages.tool_calls", {"id", "type", "index", "function"});
     ignored.others(function, "messages.tool_calls.function", {"name", "arguments"});
   } else {
     ignored.others(call, "messages.tool_calls", {"id", "type", "index", "name", "arguments"});
   }
-  return {id.is_string() ? id.get<std::string>() : "", name.get<std::string>(),
-          read_arguments(member(function, "arguments"))};
+  return {id, name.get<std::string>(), read_arguments(member(function, "arguments"))};
 }
 
 std::vector<PastToolCall> read_tool_calls(const json& message, const std::string& path, Ignored& ignored) {
@@ -142,7 +149,11 @@ std::vector<PastToolCall> read_tool_calls(const json& message, const std::string
   if (!list.is_null() && !list.is_array()) fail(path + ".tool_calls", "expected a list, found " + kind_of(list));
   for (size_t i = 0; i < list.size(); ++i) calls.push_back(read_tool_call(list[i], element(path + ".tool_calls", i), ignored));
   const json& old_form = member(message, "function_call");
-  if (calls.empty() && !old_form.is_null()) calls.push_back(read_tool_call(old_form, path + ".function_call", ignored));
+  if (calls.empty() && !old_form.is_null()) {
+    calls.push_back(read_tool_call(old_form, path + ".function_call", ignored));
+  } else if (!old_form.is_null()) {
+    ignored.add("messages.function_call");
+  }
   return calls;
 }
 
@@ -165,10 +176,14 @@ Message read_message(const json& source, const std::string& path, Ignored& ignor
   Message message;
   message.role = read_role(source, path);
   message.content = content_text(member(source, "content"), path + ".content", ignored);
+  // Where some clients put pictures, beside the content.
+  const json& images = member(source, "images");
+  if (!images.is_null() && !images.empty()) fail(path + ".images", "this model is text-only; images cannot be read");
   if (message.role == ChatRole::assistant) {
     for (const char* key : {"reasoning_content", "reasoning"}) {
       const json& reasoning = member(source, key);
-      if (reasoning.is_string() && !message.reasoning) message.reasoning = reasoning.get<std::string>();
+      const bool wanted = !message.reasoning || message.reasoning->empty();  // one name may stand there empty
+      if (reasoning.is_string() && wanted) message.reasoning = reasoning.get<std::string>();
       if (reasoning.is_string() || reasoning.is_null()) continue;
       // `reasoning` is also where some clients keep an object of their own; the other name has one meaning.
       if (std::string_view(key) == "reasoning_content")
@@ -176,13 +191,12 @@ Message read_message(const json& source, const std::string& path, Ignored& ignor
       ignored.add(std::string("messages.") + key);
     }
     message.tool_calls = read_tool_calls(source, path, ignored);
-    const json& refusal = member(source, "refusal");
-    if (refusal.is_string() && message.content.empty()) message.content = refusal.get<std::string>();
+    const std::string refusal = string_or_empty(member(source, "refusal"), path + ".refusal");
+    if (message.content.empty()) message.content = refusal;
     ignored.others(source, "messages",
                    {"role", "content", "reasoning_content", "reasoning", "tool_calls", "function_call", "refusal"});
   } else if (message.role == ChatRole::tool) {
-    const json& id = member(source, "tool_call_id");
-    if (id.is_string()) message.tool_call_id = id.get<std::string>();
+    message.tool_call_id = string_or_empty(member(source, "tool_call_id"), path + ".tool_call_id");
     ignored.others(source, "messages", {"role", "content", "tool_call_id"});
   } else {
     ignored.others(source, "messages", {"role", "content"});
@@ -213,19 +227,33 @@ void read_messages(const json& body, ChatInput& input, Ignored& ignored) {
   }
 }
 
-void read_tools(const json& body, ChatInput& input) {
+void read_tool(const json& tool, const std::string& path, Ignored& ignored) {
+  if (!tool.is_object()) fail(path, "expected an object, found " + kind_of(tool));
+  const json& wrapped = member(tool, "function");
+  if (!wrapped.is_null() && !wrapped.is_object())
+    fail(path + ".function", "expected an object, found " + kind_of(wrapped));
+  const bool flat = wrapped.is_null();
+  const json& function = flat ? tool : wrapped;
+  const std::string at = flat ? path : path + ".function";
+  const json& name = member(function, "name");
+  if (!name.is_string() || name.get_ref<const std::string&>().empty()) {
+    fail(at + ".name", "expected the function's name, found " + (name == "" ? "an empty string" : kind_of(name)));
+  }
+  string_or_empty(member(function, "description"), at + ".description");
+  for (const char* key : {"parameters", "input_schema"})
+    check_tool_schema(member(function, key), at + "." + key, [&](const std::string& unread) { ignored.add(unread); });
+  const json& strict = member(function, "strict");
+  if (!strict.is_null() && !strict.is_boolean())
+    fail(at + ".strict", "expected true or false, found " + kind_of(strict));
+  if (strict == true) ignored.add(flat ? "tools.strict" : "tools.function.strict");  // arguments are not constrained
+}
+
+void read_tools(const json& body, ChatInput& input, Ignored& ignored) {
   const json& list = member(body, "tools");
   if (list.is_null()) return;
   if (!list.is_array()) fail("tools", "expected a list, found " + kind_of(list));
   for (size_t i = 0; i < list.size(); ++i) {
-    const std::string path = element("tools", i);
-    if (!list[i].is_object()) fail(path, "expected an object, found " + kind_of(list[i]));
-    const json& wrapped = member(list[i], "function");
-    const json& name = member(wrapped.is_object() ? wrapped : list[i], "name");
-    if (!name.is_string() || name.get_ref<const std::string&>().empty()) {
-      fail(path + (wrapped.is_object() ? ".function.name" : ".name"),
-           "expected the function's name, found " + kind_of(name));
-    }
+    read_tool(list[i], element("tools", i), ignored);
     input.tools.push_back(python_json(list[i]));
   }
 }
@@ -268,6 +296,11 @@ const json& kwargs_of(const json& object, const std::string& prefix) {
 
 // Every spelling is read, so that a wrong value is an error even where another spelling decides.
 std::optional<bool> read_thinking(const json& object, const std::string& prefix) {
+  for (const char* key : {"thinking", "reasoning"}) {
+    const json& options = member(object, key);
+    if (!options.is_null() && !options.is_object())
+      fail(prefix + key, "expected an object, found " + kind_of(options));
+  }
   const json& reasoning = member(object, "reasoning");
   const std::optional<bool> spellings[] = {
       read_flag(kwargs_of(object, prefix), "enable_thinking", prefix + "chat_template_kwargs.enable_thinking"),
@@ -314,7 +347,7 @@ ChatInput parse_chat(const json& body) {
   ChatInput input;
   Ignored ignored(input.ignored);
   read_messages(body, input, ignored);
-  read_tools(body, input);
+  read_tools(body, input, ignored);
   if (const auto flag = read_flag(body, "add_generation_prompt", "add_generation_prompt"))
     input.add_generation_prompt = *flag;
   read_options(body, "", input, ignored);

@@ -29,6 +29,12 @@ std::string escaped(std::string_view text) {
 
 }  // namespace
 
+bool is_callable_name(std::string_view name) {
+  const std::string tag = std::string(kFunctionOpen) + std::string(name) + ">";
+  std::string read;
+  return Cursor(tag, true).name_tag(kFunctionOpen, read) == Match::yes && python_strip(read) == name;
+}
+
 // ---- input and output ----
 
 std::vector<ToolEvent> ToolCallParser::push(std::string_view text) {

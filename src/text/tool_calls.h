@@ -47,6 +47,9 @@ enum class TextEnd {
   truncated,  // it was stopped (a limit, a cancel): what stands open stays open
 };
 
+/// Whether the opening tag of a call can hold this name.
+bool is_callable_name(std::string_view name);
+
 class ToolCallParser {
  public:
   struct Options {

@@ -1,8 +1,10 @@
 #include "text/tool_schema.h"
 
+#include <algorithm>
 #include <charconv>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <vector>
 
 #include "base/error.h"
 #include "text/json_text.h"
@@ -50,6 +52,90 @@ void add_type_name(const json& name, ParameterType& type) {
   if (!(type == before)) type.known = true;
 }
 
+// `names` as in "type": one or a list.
+ParameterType names_of(const json& names) {
+  ParameterType type;
+  add_type_name(names, type);
+  for (size_t i = 0; names.is_array() && i < names.size(); ++i) add_type_name(names[i], type);
+  return type;
+}
+
+// ---- whether it is a schema ----
+
+/// A place inside a schema. It becomes text for a message alone: keys may be long and many.
+struct Place {
+  const Place* parent = nullptr;
+  std::string_view key;
+  std::optional<size_t> index = std::nullopt;
+};
+
+std::string path_to(const Place& at) {
+  std::vector<const Place*> way;
+  for (const Place* p = &at; p; p = p->parent) way.push_back(p);
+  std::string path(way.back()->key);
+  for (auto p = way.rbegin() + 1; p != way.rend(); ++p) {
+    if (!((*p)->index ? extend_path(path, *(*p)->index) : extend_path(path, (*p)->key))) break;
+  }
+  return path;
+}
+
+[[noreturn]] void fail(const Place& at, const std::string& expected, const json& found) {
+  throw Error(ErrorCode::invalid_argument, path_to(at) + ": expected " + expected + ", found " +
+                                               (found.is_binary() ? "number" : found.type_name()));
+}
+
+class SchemaCheck {
+ public:
+  explicit SchemaCheck(const std::function<void(const std::string&)>& unread) : unread_(unread) {}
+
+  // The depth is that of the JSON text, which its reader bounds.
+  void schema(const json& s, const Place& at) {
+    if (s.is_boolean() || s.is_null()) return;
+    if (!s.is_object()) fail(at, "a JSON Schema (an object)", s);
+    for (const auto& [key, value] : s.get_ref<const json::object_t&>()) {
+      if (!value.is_null()) keyword(key, value, {&at, key});
+    }
+  }
+
+ private:
+  void keyword(std::string_view key, const json& value, const Place& at) {
+    const auto is = [&](std::initializer_list<std::string_view> keys) {
+      return std::find(keys.begin(), keys.end(), key) != keys.end();
+    };
+    if (key == "type") return type(value, at);
+    if (is({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})) {
+      if (!value.is_object()) fail(at, "an object of schemas", value);
+      for (const auto& [name, s] : value.get_ref<const json::object_t&>()) schema(s, {&at, name});
+    } else if (is({"anyOf", "oneOf", "allOf", "prefixItems"}) || (key == "items" && value.is_array())) {
+      if (!value.is_array()) fail(at, "a list of schemas", value);
+      for (size_t i = 0; i < value.size(); ++i) schema(value[i], {&at, {}, i});
+    } else if (is({"items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames"})) {
+      schema(value, at);
+    } else if (key == "enum") {
+      if (!value.is_array()) fail(at, "a list of values", value);
+    } else if (key == "$ref") {
+      if (!value.is_string()) fail(at, "a string", value);
+    } else if (key == "required" && !value.is_boolean()) {  // true and false: of one property, in the oldest drafts
+      if (!value.is_array()) fail(at, "a list of names", value);
+      for (size_t i = 0; i < value.size(); ++i) {
+        if (!value[i].is_string()) fail({&at, {}, i}, "a name", value[i]);
+      }
+    }
+  }
+
+  void type(const json& names, const Place& at) {
+    if (!names.is_string() && !names.is_array()) fail(at, "the name of a type or a list of names", names);
+    for (size_t i = 0; names.is_array() && i < names.size(); ++i) {
+      if (!names[i].is_string()) fail({&at, {}, i}, "the name of a type", names[i]);
+    }
+    if (!names_of(names).known) unread_(path_to(at));
+  }
+
+  const std::function<void(const std::string&)>& unread_;
+};
+
+// ---- types ----
+
 void add_value(const json& value, ParameterType& type) {
   type.known = true;
   if (value.is_string()) type.string = true;
@@ -83,13 +169,8 @@ ParameterType common(const ParameterType& a, const ParameterType& b) {
 
 // `budget` bounds the schemas looked at for one parameter: references can make a small schema very wide.
 ParameterType type_of(const json& schema, const json& root, int depth, int& budget) {
-  ParameterType type;
-  if (!schema.is_object() || depth > kMaxSchemaDepth || --budget < 0) return type;
-  const json& names = member(schema, "type");
-  add_type_name(names, type);
-  if (names.is_array()) {
-    for (const json& name : names) add_type_name(name, type);
-  }
+  if (!schema.is_object() || depth > kMaxSchemaDepth || --budget < 0) return {};
+  ParameterType type = names_of(member(schema, "type"));
   if (!type.known) {
     if (const json& values = member(schema, "enum"); values.is_array()) {
       for (const json& value : values) add_value(value, type);
@@ -230,6 +311,17 @@ std::optional<std::string> structure_json(const ParameterType& type, std::string
 }
 
 }  // namespace
+
+void check_tool_schema(const json& schema, const std::string& path,
+                       const std::function<void(const std::string&)>& unread) {
+  if (schema.is_null()) return;
+  const Place root{nullptr, path};
+  if (!schema.is_object()) fail(root, "a JSON Schema of an object", schema);
+  SchemaCheck(unread).schema(schema, root);
+  const ParameterType type = names_of(member(schema, "type"));
+  if (type.known && !type.object)
+    throw Error(ErrorCode::invalid_argument, path + ".type: expected \"object\": arguments have names");
+}
 
 ToolSchemas::ToolSchemas(const json& tools) {
   if (!tools.is_array()) return;

@@ -1,6 +1,7 @@
 // What types the parameters of the offered tools have, and how a raw value becomes JSON of that type.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -14,6 +15,13 @@ struct ParameterType {
   bool string = false, integer = false, number = false, boolean = false, null = false, object = false, array = false;
   bool operator==(const ParameterType&) const = default;
 };
+
+/// Throws an Error(invalid_argument) "path…: expected …" unless `schema`, the `parameters` of a tool, is null or a JSON
+/// Schema of an object. What is checked is the shape of the keywords that hold schemas or name types; null is as good as
+/// absent everywhere, since some languages write empty lists so. `unread` hears the path of each type name that is not
+/// one of JSON's: it has no effect.
+void check_tool_schema(const nlohmann::ordered_json& schema, const std::string& path,
+                       const std::function<void(const std::string&)>& unread);
 
 /// The parameters of all offered tools, by name.
 class ToolSchemas {

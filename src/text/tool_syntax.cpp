@@ -113,7 +113,8 @@ Match Cursor::name_tag(std::string_view open, std::string& name) {
   if (opened != Match::yes) return opened;
   const size_t close = std::min(rest().find_first_of("<>\r\n"), rest().size());
   const bool closed = close < rest().size();
-  const bool good = close <= kMaxName && (closed ? rest()[close] == '>' && close > 0 : !ended_);
+  const bool blank = std::all_of(rest().begin(), rest().begin() + static_cast<ptrdiff_t>(close), is_space);
+  const bool good = close <= kMaxName && (closed ? rest()[close] == '>' && !blank : !ended_);
   name = rest().substr(0, std::min(close, kMaxName));
   at_ = closed && good ? at_ + close + 1 : begin;
   if (!good) return Match::no;

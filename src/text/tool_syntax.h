@@ -27,7 +27,7 @@ class Cursor {
   Match literal(std::string_view wanted);
   /// White space, possibly none; `no` when there is more of it than belongs between tags.
   Match space();
-  /// `open`, a name of 1 to 256 characters without '<', '>' and newlines, and '>'.
+  /// `open`, a name of 1 to 256 characters without '<', '>' and newlines and not all blank, and '>'.
   Match name_tag(std::string_view open, std::string& name);
   /// Nothing follows any more.
   bool at_end() const { return ended_ && at_ == text_.size(); }

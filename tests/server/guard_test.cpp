@@ -36,6 +36,13 @@ TEST(Guard, HostsThatMayBeNamed) {
   EXPECT_EQ(status_of(guard, get("/health", {{"host", "localhost"}, {"host", "localhost"}})), 400);
 }
 
+TEST(Guard, WhatAnOriginLooksLike) {
+  for (const char* good : {"https://chat.example", "http://localhost:3000", "http://[::1]:80", "chrome-extension://abcdef", "null"})
+    EXPECT_TRUE(is_origin(good)) << good;
+  for (const char* bad : {"", "*", "chat.example", "https://", "://x", "https://chat.example/", "https://chat.example/page", "https://*.example"})
+    EXPECT_FALSE(is_origin(bad)) << bad;
+}
+
 TEST(Guard, OriginsOfPages) {
   const Guard guard({.api_key = {}, .allowed_hosts = {}, .allowed_origins = {"https://Chat.example"}});
   const auto with = [&](const char* origin) { return status_of(guard, get("/status", {{"host", "localhost:8000"}, {"origin", origin}})); };

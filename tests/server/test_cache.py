@@ -329,6 +329,31 @@ class Chats(CacheCase):
             text = self.server.ask("/apply-template", messages=asked, **OFF)["prompt"]
             self.assertEqual(ids, self.server.ask("/tokenize", content=text, special=True)["tokens"])
 
+    def test_what_was_left_out_of_an_answer_does_not_come_back_with_it(self):
+        """Behind a stop string, in a call that the limit cut or in one call too many the model wrote more than the client was given."""
+        def rendered(server, messages, said, **body):
+            answered = [*messages, said, *([{"role": "tool", "content": "rain"}] if "tool_calls" in said else []), user("And a bridge?")]
+            return server.ask("/apply-template", messages=answered, preserve_thinking=True, **body)["prompt"]
+        with Server() as other:
+            for mode in (OFF, {}):
+                messages = [user("What is a castle?")]
+                words = self.server.chat(messages, preserve_thinking=True, **mode)["choices"][0]["message"]["content"]
+                for stop in (words[10:16], words[3:5], words[-3:]):
+                    with self.subTest(mode=mode, stop=stop):
+                        said = self.server.chat(messages, preserve_thinking=True, stop=stop, **mode)["choices"][0]["message"]
+                        self.assertNotIn(stop, said["content"])
+                        self.assertEqual(rendered(self.server, messages, said, **mode), rendered(other, messages, said, **mode))
+            messages, tools = [user("What is the weather in Paris? And what is the weather in Rome?")], [WEATHER]
+            two = self.server.chat(messages, tools=tools, preserve_thinking=True, **OFF)
+            self.assertEqual(len(two["choices"][0]["message"]["tool_calls"]), 2)
+            said = self.server.chat(messages, tools=tools, preserve_thinking=True, parallel_tool_calls=False, **OFF)["choices"][0]["message"]
+            self.assertEqual(len(said["tool_calls"]), 1)
+            self.assertEqual(rendered(self.server, messages, said, tools=tools, **OFF), rendered(other, messages, said, tools=tools, **OFF))
+            for cut in range(1, two["usage"]["completion_tokens"]):
+                said = self.server.chat(messages, tools=tools, preserve_thinking=True, max_tokens=cut, **OFF)["choices"][0]["message"]
+                with self.subTest(cut=cut):
+                    self.assertEqual(rendered(self.server, messages, said, tools=tools, **OFF), rendered(other, messages, said, tools=tools, **OFF))
+
     def test_side_requests_do_not_evict_the_conversation(self):
         # Room for few snapshots; three one-shot prompts between two turns.
         with Server("--cache-bytes", "48m", "--parallel", 1) as s:

@@ -175,6 +175,17 @@ class Flags(SafetyCase):
             s.host = "127.0.0.1"
             self.assertEqual(s.get("/health").status, 200)
 
+    def test_a_flag_that_could_have_no_effect_is_refused(self):
+        for flag, value in (("--api-key", ""), ("--api-key", " x"), ("--api-key", "x\n"), ("--allowed-host", "a/b"), ("--allowed-host", ""),
+                            ("--allowed-origin", "chat.example"), ("--allowed-origin", "*"), ("--allowed-origin", "https://chat.example/")):
+            with self.subTest(flag=flag, value=value):
+                done = serve.subprocess.run([serve.BIN, "serve", "no-such-model", "--port", "0", flag, value], capture_output=True, timeout=60, check=False)
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertIn(flag.encode(), done.stderr)
+        done = serve.subprocess.run([serve.BIN, "serve", "no-such-model"], env={**serve.os.environ, "LILY_API_KEY": ""}, capture_output=True, timeout=60, check=False)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn(b"LILY_API_KEY", done.stderr)
+
     def test_ipv6(self):
         try:
             socket.create_server(("::1", 0), family=socket.AF_INET6).close()

@@ -1,5 +1,6 @@
 """The thinking switch in every spelling, its budget, and where reasoning ends and content begins."""
 import itertools
+import re
 import unittest
 
 import serve
@@ -90,6 +91,20 @@ class Split(Case):
                     self.assertEqual(r["usage"]["completion_tokens_details"]["reasoning_tokens"], n)
                 e = self.server.stream_chat(WORD, max_tokens=n)
                 self.assertEqual((e.message, e.finish_reason), (m, "length"))
+
+    def test_an_answer_of_nothing_but_thinking_is_counted(self):
+        def counted():
+            return int(float(re.search(r"^lily_answers_silent_total (\S+)$", self.server.get("/metrics").body.decode(), re.M)[1]))
+        (end,) = self.server.ask("/tokenize", content="<|im_end|>", special=True)["tokens"]
+        expected, loud = counted(), 0
+        for bias in range(0, 40, 2):  # the end comes the sooner
+            choice = self.server.chat(WORD, logit_bias={str(end): bias})["choices"][0]
+            silent = bool(choice["message"].get("reasoning_content")) and not choice["message"]["content"]
+            expected, loud = expected + silent, loud + (not silent)
+            self.assertEqual((counted(), choice["finish_reason"]), (expected, "stop"))
+        self.assertTrue(expected and loud)
+        self.assertEqual(self.server.chat(WORD, max_tokens=3)["choices"][0]["message"]["content"], "")
+        self.assertEqual(counted(), expected)  # one that was cut did not end by itself
 
     def test_the_tags_are_never_seen(self):
         for question in (WORD, "What is 57 + 21?", "Spell \"therapist\".", "Count the words: vicar beeline casaba"):

@@ -64,10 +64,70 @@ TEST(Messages, ErrorsNameTheField) {
       {R"({"messages": [)" + user + R"(], "reasoning_effort": "much"})", "reasoning_effort"},
       {R"({"messages": [)" + user + R"(], "thinking": {"type": "maybe"}})", "thinking.type"},
       {R"({"messages": [)" + user + R"(], "extra_body": {"enable_thinking": 3}})", "extra_body.enable_thinking"},
+      {R"({"messages": [)" + user + R"(], "thinking": true})", "thinking: expected an object, found boolean"},
+      {R"({"messages": [)" + user + R"(], "reasoning": "high"})", "reasoning: expected an object, found string"},
+      {R"({"messages": [)" + user + R"(], "extra_body": {"thinking": []}})", "extra_body.thinking: expected an object"},
+      {R"({"messages": [{"role": "user", "content": [{"type": "poem", "text": "x"}]}]})", "messages[0].content[0].type"},
+      {R"({"messages": [{"role": "user", "content": [{"type": 5, "text": "x"}]}]})", "messages[0].content[0].type"},
+      {R"({"messages": [{"role": "user", "content": "x", "images": ["AAAA"]}]})", "messages[0].images: this model is text-only"},
+      {R"({"messages": [{"role": "tool", "content": "x", "tool_call_id": 5}]})", "messages[0].tool_call_id"},
+      {R"({"messages": [{"role": "assistant", "refusal": 5}]})", "messages[0].refusal"},
+      {R"({"messages": [{"role": "assistant", "tool_calls": [{"id": 5, "function": {"name": "f"}}]}]})",
+       "messages[0].tool_calls[0].id"},
+      {R"({"messages": [{"role": "assistant", "tool_calls": [{"type": 5, "function": {"name": "f"}}]}]})",
+       "messages[0].tool_calls[0].type"},
+      {R"({"messages": [)" + user + R"(], "tools": [{"function": 5, "name": "f"}]})", "tools[0].function: expected an object"},
+      {R"({"messages": [)" + user + R"(], "tools": [{"function": {"name": "f", "description": 5}}]})",
+       "tools[0].function.description"},
+      {R"({"messages": [)" + user + R"(], "tools": [{"function": {"name": "f", "strict": "yes"}}]})",
+       "tools[0].function.strict"},
   };
   for (const auto& [body, named] : table)
     EXPECT_NE(error_of(body).find(named), std::string::npos) << body << "\n" << error_of(body);
   EXPECT_EQ(error_of(R"({"messages": [)" + user + R"(], "tools": null, "chat_template_kwargs": null})"), "read");
+}
+
+// What is no schema where a tool's parameters should be, and the path that the refusal begins with.
+TEST(Messages, ParametersThatAreNoSchemaAreRefusedByPath) {
+  const auto refusal = [](const std::string& parameters) {
+    return error_of(R"({"messages": [{"role": "user"}], "tools": [{"type": "function", "function": {"name": "f", "parameters": )" +
+                    parameters + "}}]}");
+  };
+  const std::string root = "tools[0].function.parameters";
+  const std::pair<const char*, const char*> wrong[] = {
+      {R"("x")", ""},
+      {"5", ""},
+      {"[]", ""},
+      {"true", ""},
+      {R"({"type": 5})", ".type"},
+      {R"({"type": ["object", 5]})", ".type[1]"},
+      {R"({"type": "string"})", ".type"},
+      {R"({"properties": []})", ".properties"},
+      {R"({"properties": {"city": "string"}})", ".properties.city"},
+      {R"({"properties": {"city": {"type": {}}}})", ".properties.city.type"},
+      {R"({"properties": {"a": {"items": 5}}})", ".properties.a.items"},
+      {R"({"properties": {"a": {"items": [{}, 5]}}})", ".properties.a.items[1]"},
+      {R"({"properties": {"a": {"anyOf": {}}}})", ".properties.a.anyOf"},
+      {R"({"properties": {"a": {"oneOf": [{"type": "null"}, {"enum": "x"}]}}})", ".properties.a.oneOf[1].enum"},
+      {R"({"properties": {"a": {"$ref": 5}}})", ".properties.a.$ref"},
+      {R"({"$defs": {"a": []}})", ".$defs.a"},
+      {R"({"additionalProperties": "no"})", ".additionalProperties"},
+      {R"({"required": "city"})", ".required"},
+      {R"({"required": ["a", 1]})", ".required[1]"},
+      {R"({"properties": {"no word: ": {"type": 5}}})", ".properties"},  // the path ends where it would be unreadable
+  };
+  for (const auto& [parameters, path] : wrong)
+    EXPECT_TRUE(refusal(parameters).starts_with(root + path + ": expected ")) << parameters << "\n" << refusal(parameters);
+  for (const char* right :
+       {"null", "{}", R"({"type": "object", "properties": null, "required": null})", R"({"type": ["object", "null"]})",
+        R"({"properties": {"a": true, "b": {"type": ["string", "null"], "enum": ["x", null], "default": 5}}})",
+        R"({"properties": {"a": {"$ref": "#/$defs/a"}}, "$defs": {"a": {"items": {"type": "integer"}, "minItems": 1}}})",
+        R"({"properties": {"type": {"type": "string"}, "required": {"type": "array", "items": false}}, "required": ["type"]})",
+        R"({"properties": {"a": {"type": "string", "required": true}}, "additionalProperties": false, "x-more": 5})"})
+    EXPECT_EQ(refusal(right), "read") << right;
+  const ChatInput input = parse_chat(json::parse(R"({"messages": [{"role": "user"}], "tools": [{"type": "function",
+    "function": {"name": "f", "strict": true, "parameters": {"properties": {"a": {"type": "banana"}, "b": {"type": ["string", "x"]}}}}}]})"));
+  EXPECT_EQ(input.ignored, (std::vector<std::string>{root + ".properties.a.type", "tools.function.strict"}));
 }
 
 TEST(Messages, WhatHasNoEffectIsListed) {
@@ -94,6 +154,14 @@ TEST(Messages, ContentInEveryShape) {
   EXPECT_EQ(input.messages[2].tool_call_id, "t1");
   EXPECT_EQ(input.messages[3].content, "no");
   EXPECT_EQ(input.messages[4].content, "");
+}
+
+TEST(Messages, ReasoningUnderTheOtherNameWhereOneIsEmpty) {
+  for (const char* names : {R"("reasoning_content": "", "reasoning": "R")", R"("reasoning": "R")",
+                            R"("reasoning_content": "R", "reasoning": "")", R"("reasoning_content": "R", "reasoning": "other")"}) {
+    const ChatInput input = parse_chat(json::parse(std::string(R"({"messages": [{"role": "assistant", )") + names + "}]}"));
+    EXPECT_EQ(input.messages[0].reasoning, "R") << names;
+  }
 }
 
 // ---- random bodies: a good one with values exchanged, dropped, doubled and nested ----

@@ -397,6 +397,19 @@ TEST(ToolCalls, ExampleInProseIsText) {
   EXPECT_EQ(parse("```\ncode\n```\n" + call), (Result{"```\ncode\n```", {{"f", R"({"s": "x"})", true}}}));
 }
 
+TEST(ToolCalls, ABlankNameIsNone) {
+  const std::string call = call_text("f", {{"s", "x"}});
+  for (const std::string text : {"<tool_call>\n<function= >\n</function>\n</tool_call>", "<tool_call>\n<function=\t>\n<parameter=s>\nx\n</parameter>\n</function>\n</tool_call>",
+                                 "<tool_call>\n<function=>\n</function>\n</tool_call>"}) {
+    EXPECT_EQ(parse(text), (Result{text, {}}));
+    EXPECT_EQ(parse(call + "\n" + text).calls, (std::vector<Call>{{"f", R"({"s": "x"})", true}}));
+  }
+  for (const char* name : {"", " ", "\t ", " f", "f ", "a>b", "<f", "a\nb", "a\rb"}) EXPECT_FALSE(is_callable_name(name)) << name;
+  for (const char* name : {"f", "a b", "\xC3\xBC", "mcp.server/tool-1"}) EXPECT_TRUE(is_callable_name(name)) << name;
+  EXPECT_TRUE(is_callable_name(std::string(256, 'x')));
+  EXPECT_FALSE(is_callable_name(std::string(257, 'x')));
+}
+
 TEST(ToolCalls, JsonInTheWrapper) {
   EXPECT_EQ(parse("<tool_call>\n{\"name\": \"f\", \"arguments\": {\"s\": \"</tool_call>\", \"i\": 2}}\n</tool_call>"),
             (Result{"", {{"f", R"({"s": "</tool_call>", "i": 2})", true}}}));

@@ -1,6 +1,8 @@
 // Small parts: UTF-8, NFC, JSON as Python writes it, reasoning, the streaming decoder, the regex dialect.
 #include <utf8proc.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "support.h"
 #include "text/json_text.h"
@@ -159,6 +161,30 @@ TEST(PythonJson, BadTextIsAnError) {
   EXPECT_NO_THROW(parse_json(std::string(64, '[') + std::string(64, ']')));
   EXPECT_THROW(parse_json(std::string(65, '[') + std::string(65, ']')), Error);
   EXPECT_THROW(parse_json(std::string(1'000'000, '[')), Error);
+}
+
+TEST(PythonJson, ValuesAtFaultAreNamedByPath) {
+  const auto refusal = [](const std::string& text) -> std::string {
+    try {
+      parse_json(text, 5);
+      return "parsed";
+    } catch (const Error& e) {
+      return e.what();
+    }
+  };
+  const std::string range = "expected a number in the range of a double, found 1e400";
+  EXPECT_EQ(refusal("1e400"), range);
+  EXPECT_EQ(refusal(R"({"a": 1e400})"), "a: " + range);
+  EXPECT_EQ(refusal(R"({"a": [1, {"b": [[], 1e400]}]})"), "a[1].b[1]: " + range);
+  EXPECT_EQ(refusal(R"({"z": {}, "a": {"b c": {"d": 1e400}}})"), "a: " + range);  // no path leads through "b c"
+  EXPECT_EQ(refusal(R"({"a": 1, "b": 2, "a": 1e400})"), "a: " + range);
+  EXPECT_EQ(refusal(R"({"a": {"b": [0, [[[]]]]}})"), "a.b[1][0][0]: JSON nested deeper than 5");
+  // A NUL is no end of the text, wherever it stands.
+  for (const char* text : {"{}#", "{}#x", "{#}", "#", "[1#,2]", "\"#\""}) {
+    std::string with_nul = text;
+    std::replace(with_nul.begin(), with_nul.end(), '#', '\0');
+    EXPECT_TRUE(refusal(with_nul).starts_with("not JSON: byte ")) << text << ": " << refusal(with_nul);
+  }
 }
 
 TEST(PythonJson, ManyKeysAreLinear) {
