@@ -1,4 +1,5 @@
-// What a connection takes for a request, and what it no longer does, with limits so small that a test can wait for them.
+// What a connection takes for a request, and what it no longer does, with limits so small that a test can wait for
+// them.
 #include "server/http.h"
 
 #include <arpa/inet.h>
@@ -48,13 +49,16 @@ class HttpTest : public ::testing::Test {
   }
 
   std::atomic<int> requests_ = 0;
-  Server server_{{.limits = {.head_time = milliseconds(50), .body_time = milliseconds(50), .idle_time = milliseconds(50)}},
-                 [](const RequestHead& head) { return head.path == "/none" ? std::optional<Reply>({.status = 204, .fields = {}, .body = {}}) : std::nullopt; },
-                 [this](const std::shared_ptr<Exchange>& exchange) {
-                   ++requests_;
-                   exchange->reply({.status = 200, .fields = {}, .body = exchange->head().path});
-                 },
-                 [](int status, const std::string& why) { return Reply{.status = status, .fields = {}, .body = why}; }};
+  Server server_{
+      {.limits = {.head_time = milliseconds(50), .body_time = milliseconds(50), .idle_time = milliseconds(50)}},
+      [](const RequestHead& head) {
+        return head.path == "/none" ? std::optional<Reply>({.status = 204, .fields = {}, .body = {}}) : std::nullopt;
+      },
+      [this](const std::shared_ptr<Exchange>& exchange) {
+        ++requests_;
+        exchange->reply({.status = 200, .fields = {}, .body = exchange->head().path});
+      },
+      [](int status, const std::string& why) { return Reply{.status = status, .fields = {}, .body = why}; }};
   std::thread thread_{[this] { server_.run(); }};
 };
 
@@ -71,10 +75,11 @@ TEST_F(HttpTest, WhatFollowsInTimeIsAnswered) {  // what the other tests' reques
 
 TEST_F(HttpTest, WhatComesTooSlowlyIsNoRequestAnyMore) {
   // The rest comes after the refusal, while the connection waits for the client to have read it.
-  for (const auto& parts : {std::vector<std::string>{"GET /slow HT", "TP/1.1\r\nHost: x\r\n\r\n" + kNext},
-                            {"POST /slow HTTP/1.1\r\nContent-Length: 5\r\n\r\nab", "cde" + kNext},
-                            {"POST /slow HTTP/1.1\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n", "abcde" + kNext},
-                            {"POST /slow HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab", "cde\r\n0\r\n\r\n" + kNext}}) {
+  for (const auto& parts :
+       {std::vector<std::string>{"GET /slow HT", "TP/1.1\r\nHost: x\r\n\r\n" + kNext},
+        {"POST /slow HTTP/1.1\r\nContent-Length: 5\r\n\r\nab", "cde" + kNext},
+        {"POST /slow HTTP/1.1\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n", "abcde" + kNext},
+        {"POST /slow HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab", "cde\r\n0\r\n\r\n" + kNext}}) {
     const std::string heard = talk(parts);
     EXPECT_NE(heard.find("HTTP/1.1 408"), std::string::npos) << heard;
     EXPECT_EQ(heard.find("HTTP/1.1 200"), std::string::npos) << heard;
@@ -83,10 +88,12 @@ TEST_F(HttpTest, WhatComesTooSlowlyIsNoRequestAnyMore) {
 }
 
 TEST_F(HttpTest, ARequestWithoutACertainEndIsRefusedAndEndsTheConnection) {
-  for (const std::string fields : {"Transfer-Encoding: gzip\r\n", "Transfer-Encoding: xchunked\r\n", "Transfer-Encoding: chunked, gzip\r\n", "Transfer-Encoding: gzip, chunked\r\n",
-                                   "Transfer-Encoding: identity\r\nTransfer-Encoding: chunked\r\n", "Transfer-Encoding: gzip\r\nContent-Length: 0\r\n", "Transfer-Encoding:\r\n",
-                                   "Content-Length: 0\r\nTransfer-Encoding: chunked\r\n", "Transfer-Encoding: chunked\r\nContent-Length: 0\r\n", "Content-Length: 0\r\nContent-Length: 1\r\n",
-                                   "Content-Length: +0\r\n", "Content-Length: 0x0\r\n"}) {
+  for (const std::string fields :
+       {"Transfer-Encoding: gzip\r\n", "Transfer-Encoding: xchunked\r\n", "Transfer-Encoding: chunked, gzip\r\n",
+        "Transfer-Encoding: gzip, chunked\r\n", "Transfer-Encoding: identity\r\nTransfer-Encoding: chunked\r\n",
+        "Transfer-Encoding: gzip\r\nContent-Length: 0\r\n", "Transfer-Encoding:\r\n",
+        "Content-Length: 0\r\nTransfer-Encoding: chunked\r\n", "Transfer-Encoding: chunked\r\nContent-Length: 0\r\n",
+        "Content-Length: 0\r\nContent-Length: 1\r\n", "Content-Length: +0\r\n", "Content-Length: 0x0\r\n"}) {
     const std::string heard = talk({"POST /a HTTP/1.1\r\nHost: x\r\n" + fields + "\r\n0\r\n\r\n" + kNext});
     EXPECT_TRUE(heard.starts_with("HTTP/1.1 400")) << fields << heard;
     EXPECT_EQ(replies(heard), 1) << fields << heard;

@@ -1,6 +1,6 @@
 """A running `lily serve` for a test, and clients of it that do nothing on their own: what they send is what was asked for.
 
-LILY_BIN is the program, LILY_SOURCE_DIR the project's root; both are set by ctest.
+LILY_BIN is the program, LILY_SOURCE_DIR the project's root; both are set by ctest. LILY_PATIENCE is set for a program that is slow.
 """
 import http.client
 import json
@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(os.environ.get("LILY_SOURCE_DIR", Path(__file__).resolve().parent.parent.parent))
 BIN = os.environ.get("LILY_BIN", str(ROOT / "build" / "lily"))
 LONG = bool(os.environ.get("LILY_LONG"))  # set for the variants that take minutes
-PATIENCE = 120  # seconds until something is taken to hang; nothing is expected to take long
+PATIENCE = int(os.environ.get("LILY_PATIENCE", 120))  # seconds until something is taken to hang; nothing is expected to take long
 JSON = {"Content-Type": "application/json"}
 
 
