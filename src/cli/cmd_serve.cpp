@@ -1,4 +1,7 @@
 #include <fmt/format.h>
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
 #include <pthread.h>
 
 #include <algorithm>
@@ -93,6 +96,9 @@ void cmd_serve(const Settings& s) {
   if (!reaches_this_machine_alone(s.host) && s.api_key.empty() && !s.insecure)
     throw UsageError(fmt::format("--host {} can be reached from elsewhere: --api-key KEY (or LILY_API_KEY) protects it, --insecure leaves it open", s.host));
   check_names(s);
+#if defined(__GLIBC__)
+  mallopt(M_ARENA_MAX, 1);  // with one for each thread the process grows for thousands of requests, although its heap does not (docs/BENCHMARKS.md)
+#endif
   // Signals are waited for by a thread of their own: no other thread may get them, so they are blocked before any is made.
   sigset_t signals;
   sigemptyset(&signals);
