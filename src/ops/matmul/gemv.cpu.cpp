@@ -142,6 +142,7 @@ static void gemv_tile_any(const WeightRows<N>& w, const GemvInput& in, const Gem
   // A tile writes 1, 2, 4 or 8 rows of out: the next such number.
   if constexpr (N == 4) {
     if (in.m == 1) in.two ? gemv_tile<kNibbles, 2, 1, N>(w, in, s, out) : gemv_tile<kNibbles, 1, 1, N>(w, in, s, out);
+    else if (in.m > 2) in.two ? gemv_tile<kNibbles, 2, 4, N>(w, in, s, out) : gemv_tile<kNibbles, 1, 4, N>(w, in, s, out);
     else in.two ? gemv_tile<kNibbles, 2, 2, N>(w, in, s, out) : gemv_tile<kNibbles, 1, 2, N>(w, in, s, out);
   } else {
     if (in.m <= 4) in.two ? gemv_tile<kNibbles, 2, 4, N>(w, in, s, out) : gemv_tile<kNibbles, 1, 4, N>(w, in, s, out);
@@ -213,7 +214,7 @@ static void gemv_rows(const Matrix& w, std::int64_t r0, int n, const GemvInput& 
 
 void gemv_block(const Matrix& w, std::int64_t r0, int n, const GemvInput& in, const NextRows& next, float* out, Arena arena) {
   const bool nibbles = uses_nibbles(w);
-  if (in.m <= 2) {
+  if (in.m <= 4) {
     nibbles ? gemv_rows<true, 4>(w, r0, n, in, next, out, arena) : gemv_rows<false, 4>(w, r0, n, in, next, out, arena);
   } else {
     nibbles ? gemv_rows<true, 2>(w, r0, n, in, next, out, arena) : gemv_rows<false, 2>(w, r0, n, in, next, out, arena);
