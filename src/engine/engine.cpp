@@ -60,6 +60,63 @@ std::vector<std::exception_ptr> Engine::decode(std::span<Session* const> session
   return failed;
 }
 
+std::vector<std::exception_ptr> Engine::read(std::span<Session* const> sessions, std::int64_t longest) {
+  const std::int64_t most = backend_->max_rows();
+  std::int64_t left = longest > 0 ? std::min(longest, most) : most;
+  const auto vocab = std::size_t(shape_.vocab);
+  std::vector<std::exception_ptr> failed(sessions.size());
+  std::vector<Segment> segments;
+  std::vector<std::size_t> whose;
+  std::size_t wanted = 0;  // rows of logits
+  for (std::size_t i = 0; i < sessions.size(); ++i) {
+    Session& s = *sessions[i];
+    const std::int64_t from = s.state_.length, to_stop = s.next_stop() - from;
+    if (i > 0 && to_stop > left) continue;
+    const std::int64_t n = i > 0 ? to_stop : next_pass(to_stop, left);
+    Segment segment{.state = &s.state_, .ids = std::span(s.prompt_).subspan(std::size_t(from), std::size_t(n)), .logits_of = {}};
+    if (n == s.to_read()) segment.logits_of = {std::int32_t(n) - 1};
+    wanted += segment.logits_of.size();
+    s.logits_.clear();  // should the pass fail, nobody takes the old ones for the new
+    segments.push_back(std::move(segment));
+    whose.push_back(i);
+    left -= n;
+  }
+  if (segments.empty()) return failed;
+  std::exception_ptr pass;
+  std::vector<float> rows;
+  std::vector<std::int64_t> ends;
+  for (const Segment& segment : segments) ends.push_back(segment.state->length + std::int64_t(segment.ids.size()));
+  try {
+    rows.resize(wanted * vocab);
+    backend_->run(plan::Phase::prefill, segments, wanted > 0 ? rows.data() : nullptr);
+  } catch (...) {
+    pass = std::current_exception();
+  }
+  const float* row = rows.data();
+  for (std::size_t i = 0; i < whose.size(); ++i) {
+    Session& s = *sessions[whose[i]];
+    try {
+      if (pass) std::rethrow_exception(pass);
+      if (!segments[i].logits_of.empty()) {
+        s.logits_.assign(row, row + vocab);
+        row += vocab;
+        require_finite(s.logits_);
+      }
+    } catch (...) {
+      // The state may be half advanced, or hold the NaN itself: nothing of it, nor made from it, is used again.
+      failed[whose[i]] = std::current_exception();
+      s.drop_everything();
+      continue;
+    }
+    try {
+      s.read_to(ends[i]);
+    } catch (...) {
+      failed[whose[i]] = std::current_exception();
+    }
+  }
+  return failed;
+}
+
 void Engine::check_ids(std::span<const std::int32_t> ids) const {
   for (std::size_t i = 0; i < ids.size(); ++i) {
     if (ids[i] < 0 || ids[i] >= shape_.vocab) {

@@ -96,7 +96,8 @@ class Session {
  private:
   friend class Engine;
   std::int64_t resume(std::span<const std::int32_t> ids);
-  void read(std::span<const std::int32_t> ids, bool want_logits);
+  std::int64_t next_stop() const;
+  void read_to(std::int64_t end);
   void require_room() const;
   void drop_everything();
 
@@ -124,6 +125,9 @@ class Engine {
   /// Computes the last token of each session that has one to compute, in one pass that reads the weights once. Returns what went
   /// wrong with each (null: nothing); a session that failed is as new. At most max_rows() of the back end.
   std::vector<std::exception_ptr> decode(std::span<Session* const> sessions);
+  /// Reads the next pass of the first session's prompt, as Session::advance does, and with it, in the same pass, the others' up to their
+  /// next snapshots or ends, where they fit whole into what is left of `longest`. Each has something to_read(). Returns as decode() does.
+  std::vector<std::exception_ptr> read(std::span<Session* const> sessions, std::int64_t longest);
   Backend& backend() { return *backend_; }
   const ModelShape& shape() const { return shape_; }
   const EngineOptions& options() const { return options_; }

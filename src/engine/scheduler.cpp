@@ -338,24 +338,66 @@ void Scheduler::catch_up(Job& job) {
   status_.cached_tokens += gained;
 }
 
-/// The next chunk of the prompt whose turn it is.
+/// Of prompts that are being read, those that can go on in one pass: none that could soon go on from what an earlier one is reading.
+std::vector<Scheduler::Job*> Scheduler::who_reads() {
+  std::vector<Job*> chosen;
+  for (const auto& job : jobs_) {
+    if (!job->reading()) continue;
+    const auto& ids = job->request.ids;
+    const bool waits = std::any_of(chosen.begin(), chosen.end(), [&](const Job* other) {
+      const auto& theirs = other->request.ids;
+      const std::int64_t common = std::mismatch(ids.begin(), ids.end(), theirs.begin(), theirs.end()).first - ids.begin();
+      const std::int64_t known = std::max(job->session->computed(), other->session->computed());
+      const auto helps = [&](std::int64_t snapshot) { return snapshot > known && snapshot <= common; };
+      const auto& stops = other->request.snapshot_at;
+      return helps(std::int64_t(theirs.size())) || std::any_of(stops.begin(), stops.end(), helps);
+    });
+    if (!waits) chosen.push_back(job.get());
+  }
+  return chosen;
+}
+
+/// The next chunk of the prompt whose turn it is, and what of others fits into the same pass. Seconds that it took.
 double Scheduler::read_chunk(std::int64_t longest) {
   const auto begin = Clock::now();
-  const auto turn = std::find_if(jobs_.begin(), jobs_.end(), [](const auto& job) { return job->reading(); });
-  Job& job = **turn;
-  jobs_.splice(jobs_.end(), jobs_, turn);  // the others' turns come first now
-  std::int64_t from = 0;
-  try {
-    catch_up(job);
-    from = job.session->computed();
-    if (job.reading()) job.session->advance(longest);
-    job.ended.prefill_seconds += seconds_since(begin);
-    job.request.listener->progress(job.session->computed(), std::int64_t(job.request.ids.size()));
-  } catch (...) {
-    end(job, Finish::stopped, std::current_exception());
+  std::vector<Job*> reading = who_reads();
+  for (auto job = jobs_.begin();; ++job) {
+    if (job->get() != reading.front()) continue;
+    jobs_.splice(jobs_.end(), jobs_, job);  // the others' turns come first now
+    break;
   }
+  const auto tell = [](Job& job) { job.request.listener->progress(job.session->computed(), std::int64_t(job.request.ids.size())); };
+  for (Job* job : reading) {
+    try {
+      catch_up(*job);
+      if (!job->reading()) tell(*job);
+    } catch (...) {
+      end(*job, Finish::stopped, std::current_exception());
+    }
+  }
+  std::erase_if(reading, [](const Job* job) { return job->done || !job->reading(); });
+  std::vector<Session*> sessions;
+  std::vector<std::int64_t> from;
+  for (Job* job : reading) {
+    sessions.push_back(job->session.get());
+    from.push_back(job->session->computed());
+  }
+  const std::vector<std::exception_ptr> failed = engine_.read(sessions, longest);
   const double seconds = seconds_since(begin);
-  if (!job.done && job.session->computed() - from >= 32) rate_ = double(job.session->computed() - from) / seconds;
+  std::int64_t tokens = 0;
+  for (std::size_t i = 0; i < reading.size(); ++i) {
+    Job& job = *reading[i];
+    if (failed[i]) {
+      end(job, Finish::stopped, failed[i]);
+      continue;
+    }
+    const std::int64_t read = job.session->computed() - from[i];
+    if (read == 0) continue;  // there was no room for it
+    tokens += read;
+    job.ended.prefill_seconds += seconds;
+    tell(job);
+  }
+  if (tokens >= 32) rate_ = double(tokens) / seconds;
   const std::lock_guard lock(mutex_);
   status_.prefill_seconds += seconds;
   return seconds;

@@ -4,7 +4,7 @@
 // answering, together, so that the weights are read once for all of them; and one chunk of a prompt of those that are reading.
 // While somebody is answering, chunks are short, and a chunk is followed by as much time of decoding as it took: a long prompt
 // costs a running answer at most half of its rate. Prompts take turns chunk by chunk, so that a short one need not wait for a long
-// one's end.
+// one's end; what fits beside the one whose turn it is comes with it, since a pass over few tokens costs nearly what one over many does.
 //
 // Where running answers outgrow the memory, the one that came last gives its memory back and waits for its turn again; what it had
 // said is then computed again, step by step, so that it goes on with the same bits.
@@ -136,6 +136,7 @@ class Scheduler {
   void start(Job& job);
   double decode_step();
   double read_chunk(std::int64_t longest);
+  std::vector<Job*> who_reads();
   std::int64_t longest_chunk() const;
   void catch_up(Job& job);
   void give_token(Job& job);

@@ -72,15 +72,21 @@ SyncReport Session::begin(std::vector<std::int32_t> ids, std::vector<std::int64_
 }
 
 void Session::advance(std::int64_t longest) {
-  const std::int64_t most = engine_.backend().max_rows(), total = std::int64_t(prompt_.size()), from = state_.length;
-  const std::int64_t goal = next_stop_ < stops_.size() ? stops_[next_stop_] : total;
-  const std::int64_t end = from + next_pass(goal - from, longest > 0 ? std::min(longest, most) : most);
-  read(std::span(prompt_).subspan(std::size_t(from), std::size_t(end - from)), end == total);
+  Session* const self = this;
+  if (const std::exception_ptr failed = engine_.read({&self, 1}, longest)[0]) std::rethrow_exception(failed);
+}
+
+/// Where a pass must end: the next snapshot's place, or the prompt's end.
+std::int64_t Session::next_stop() const {
+  return next_stop_ < stops_.size() ? stops_[next_stop_] : std::int64_t(prompt_.size());
+}
+
+/// The state has come to `end` of the prompt.
+void Session::read_to(std::int64_t end) {
   tokens_.assign(prompt_.begin(), prompt_.begin() + end);
-  if (next_stop_ < stops_.size() && end == stops_[next_stop_]) {
-    keep_snapshot();
-    while (next_stop_ < stops_.size() && stops_[next_stop_] == end) ++next_stop_;
-  }
+  if (next_stop_ == stops_.size() || end != stops_[next_stop_]) return;
+  keep_snapshot();
+  while (next_stop_ < stops_.size() && stops_[next_stop_] == end) ++next_stop_;
 }
 
 /// Puts the session at the longest beginning of `ids` that it has a state for; returns its length.
@@ -99,23 +105,6 @@ std::int64_t Session::resume(std::span<const std::int32_t> ids) {
   tokens_.assign(ids.begin(), ids.begin() + state_.length);
   if (state_.length < total) logits_.clear();
   return state_.length;
-}
-
-void Session::read(std::span<const std::int32_t> ids, bool want_logits) {
-  // The old logits go first: should the pass fail, nobody takes them for the new ones.
-  logits_.clear();
-  Segment segment{.state = &state_, .ids = ids, .logits_of = {}};
-  if (want_logits) segment.logits_of = {std::int32_t(ids.size()) - 1};
-  try {
-    std::vector<float> logits(want_logits ? std::size_t(engine_.shape().vocab) : 0);
-    engine_.backend().run(plan::Phase::prefill, {&segment, 1}, want_logits ? logits.data() : nullptr);
-    require_finite(logits);
-    logits_ = std::move(logits);
-  } catch (...) {
-    // The state may be half advanced, or hold the NaN itself: nothing of it, nor made from it, is used again.
-    drop_everything();
-    throw;
-  }
 }
 
 void Session::keep_snapshot() {

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <semaphore>
 #include <thread>
 
 #include "fake_backend.h"
@@ -268,6 +269,59 @@ TEST(Scheduler, AShortPromptNeedNotWaitForALongOne) {
   ear->wait();
   EXPECT_LT(brief.ear->place, ear->place);
   EXPECT_EQ(ear->ids, alone(some_ids(3000), 2));
+}
+
+/// A prompt of 20 tokens that keeps the worker in its first pass: what is submitted meanwhile comes at once.
+class Busy {
+ public:
+  explicit Busy(Scheduler& s) {
+    hold_.lock();
+    ear_->on_progress = [this](std::int64_t) {
+      held_.release();
+      hold_.lock();
+      hold_.unlock();
+    };
+    s.submit(request(some_ids(20), ear_, 1));
+    held_.acquire();
+  }
+  void end() {
+    hold_.unlock();
+    ear_->wait();
+  }
+
+ private:
+  std::shared_ptr<Ear> ear_ = std::make_shared<Ear>();
+  std::mutex hold_;
+  std::binary_semaphore held_{0};
+};
+
+// A pass over a few tokens costs nearly what one over many does: what comes at once is read at once, with the bits of being alone.
+TEST(Scheduler, ShortPromptsShareAPass) {
+  Rig rig(200);
+  Scheduler s(rig.engine, {.parallel = 8, .cache_bytes = kPlenty, .busy_chunk = 200, .chunk = 200});
+  Busy busy(s);
+  std::vector<Ask> asks;
+  for (int i = 0; i < 5; ++i) asks.emplace_back(s, some_ids(60, i + 1), 5);
+  busy.end();
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(asks[std::size_t(i)].answer(), alone(some_ids(60, i + 1), 5)) << i;
+  std::vector<int> rows;
+  for (const auto& p : rig.backend->passes)
+    if (p.phase == plan::Phase::prefill) rows.push_back(p.rows);
+  EXPECT_EQ(rows, (std::vector<int>{20, 180, 120}));
+  for (const Ask& ask : asks) EXPECT_GT(ask.ear->end.prefill_seconds, 0);
+}
+
+// … where one of them fails, alone.
+TEST(Scheduler, AFailureInASharedPassEndsItsOwnRequestAlone) {
+  Rig rig(4000);
+  rig.backend->poison_length = 60;
+  Scheduler s(rig.engine, {.parallel = 8, .cache_bytes = kPlenty});
+  Busy busy(s);
+  Ask before(s, some_ids(50, 1), 5), bad(s, some_ids(60, 2), 5), after(s, some_ids(40, 3), 5);
+  busy.end();
+  EXPECT_NE(bad.ear->error(), "");
+  EXPECT_EQ(before.answer(), alone(some_ids(50, 1), 5));
+  EXPECT_EQ(after.answer(), alone(some_ids(40, 3), 5));
 }
 
 TEST(Scheduler, ACommonBeginningIsReadOnceByAllThatCameAtOnce) {
