@@ -5,7 +5,8 @@
     bench/serve_load.py http://127.0.0.1:8000 [--streams 1,4] [--tokens 48] [--long 2000] [--idle 60,3600] [--soak 1000]
 
 --idle: the first token of a new prompt of a few words after so many seconds without a request. --soak: so many requests, as many at
-once as the largest of --streams, and what the server has resident meanwhile. Prints one table of each. Prompts are different every time, so that nothing comes from the cache. Standard library alone.
+once as the largest of --streams, and what the server has resident meanwhile. Prints one table of each. Prompts are different every
+time, so that nothing comes from the cache. Standard library alone.
 """
 import argparse
 import json
@@ -75,7 +76,7 @@ def soak(base, requests, at_once, prompt_words, tokens):
         streams = run(base, [words(prompt_words) for _ in range(at_once)], tokens)
         first += [s.times[0] - s.begun for s in streams]
         done += at_once
-        if done - shown >= requests / 8:
+        if done - shown >= requests / 8 or done >= requests:
             print(f"{done:8} {percentile(first, 50):10.2f} {percentile(first, 99):7.2f} {resident(base):12.3f}", flush=True)
             first, shown = [], done
 

@@ -26,48 +26,20 @@ std::unique_ptr<Session> Engine::session(std::shared_ptr<PrefixCache> cache) {
 }
 
 std::vector<std::exception_ptr> Engine::decode(std::span<Session* const> sessions) {
-  std::vector<std::exception_ptr> failed(sessions.size());
-  std::vector<Segment> segments;
-  std::vector<std::size_t> whose;
+  std::vector<Share> shares;
   for (std::size_t i = 0; i < sessions.size(); ++i) {
     Session& s = *sessions[i];
     const auto known = std::size_t(s.state_.length);
-    if (known >= s.tokens_.size()) continue;  // its logits are there
-    s.logits_.clear();
-    segments.push_back({.state = &s.state_, .ids = {&s.tokens_[known], 1}, .logits_of = {0}});
-    whose.push_back(i);
+    if (known < s.tokens_.size())  // else its logits are there
+      shares.push_back({i, {.state = &s.state_, .ids = {&s.tokens_[known], 1}, .logits_of = {0}}});
   }
-  if (segments.empty()) return failed;
-  const auto vocab = std::size_t(shape_.vocab);
-  std::vector<float> rows(segments.size() * vocab);
-  std::exception_ptr pass;
-  try {
-    backend_->run(plan::Phase::decode, segments, rows.data());
-  } catch (...) {
-    pass = std::current_exception();
-  }
-  for (std::size_t i = 0; i < whose.size(); ++i) {
-    Session& s = *sessions[whose[i]];
-    try {
-      if (pass) std::rethrow_exception(pass);
-      s.logits_.assign(rows.begin() + std::ptrdiff_t(i * vocab), rows.begin() + std::ptrdiff_t((i + 1) * vocab));
-      require_finite(s.logits_);
-    } catch (...) {
-      failed[whose[i]] = std::current_exception();
-      s.drop_everything();
-    }
-  }
-  return failed;
+  return run(plan::Phase::decode, sessions, shares);
 }
 
 std::vector<std::exception_ptr> Engine::read(std::span<Session* const> sessions, std::int64_t longest) {
   const std::int64_t most = backend_->max_rows();
   std::int64_t left = longest > 0 ? std::min(longest, most) : most;
-  const auto vocab = std::size_t(shape_.vocab);
-  std::vector<std::exception_ptr> failed(sessions.size());
-  std::vector<Segment> segments;
-  std::vector<std::size_t> whose;
-  std::size_t wanted = 0;  // rows of logits
+  std::vector<Share> shares;
   for (std::size_t i = 0; i < sessions.size(); ++i) {
     Session& s = *sessions[i];
     const std::int64_t from = s.state_.length, to_stop = s.next_stop() - from;
@@ -75,43 +47,53 @@ std::vector<std::exception_ptr> Engine::read(std::span<Session* const> sessions,
     const std::int64_t n = i > 0 ? to_stop : next_pass(to_stop, left);
     Segment segment{.state = &s.state_, .ids = std::span(s.prompt_).subspan(std::size_t(from), std::size_t(n)), .logits_of = {}};
     if (n == s.to_read()) segment.logits_of = {std::int32_t(n) - 1};
-    wanted += segment.logits_of.size();
-    s.logits_.clear();  // should the pass fail, nobody takes the old ones for the new
-    segments.push_back(std::move(segment));
-    whose.push_back(i);
+    shares.push_back({i, std::move(segment)});
     left -= n;
   }
-  if (segments.empty()) return failed;
+  std::vector<std::exception_ptr> failed = run(plan::Phase::prefill, sessions, shares);
+  for (const Share& share : shares) {
+    if (failed[share.whose]) continue;
+    try {
+      sessions[share.whose]->has_read();
+    } catch (...) {
+      failed[share.whose] = std::current_exception();
+    }
+  }
+  return failed;
+}
+
+std::vector<std::exception_ptr> Engine::run(plan::Phase phase, std::span<Session* const> sessions, std::span<const Share> shares) {
+  std::vector<std::exception_ptr> failed(sessions.size());
+  if (shares.empty()) return failed;
+  const auto vocab = std::size_t(shape_.vocab);
+  std::vector<Segment> segments;
+  std::size_t wanted = 0;
+  for (const Share& share : shares) {
+    sessions[share.whose]->logits_.clear();  // should the pass fail, nobody takes the old ones for the new
+    segments.push_back(share.segment);
+    wanted += share.segment.logits_of.size();
+  }
   std::exception_ptr pass;
   std::vector<float> rows;
-  std::vector<std::int64_t> ends;
-  for (const Segment& segment : segments) ends.push_back(segment.state->length + std::int64_t(segment.ids.size()));
   try {
     rows.resize(wanted * vocab);
-    backend_->run(plan::Phase::prefill, segments, wanted > 0 ? rows.data() : nullptr);
+    backend_->run(phase, segments, wanted > 0 ? rows.data() : nullptr);
   } catch (...) {
     pass = std::current_exception();
   }
   const float* row = rows.data();
-  for (std::size_t i = 0; i < whose.size(); ++i) {
-    Session& s = *sessions[whose[i]];
+  for (const Share& share : shares) {
+    Session& s = *sessions[share.whose];
     try {
       if (pass) std::rethrow_exception(pass);
-      if (!segments[i].logits_of.empty()) {
-        s.logits_.assign(row, row + vocab);
-        row += vocab;
-        require_finite(s.logits_);
-      }
+      if (share.segment.logits_of.empty()) continue;
+      s.logits_.assign(row, row + vocab);
+      row += vocab;
+      require_finite(s.logits_);
     } catch (...) {
       // The state may be half advanced, or hold the NaN itself: nothing of it, nor made from it, is used again.
-      failed[whose[i]] = std::current_exception();
+      failed[share.whose] = std::current_exception();
       s.drop_everything();
-      continue;
-    }
-    try {
-      s.read_to(ends[i]);
-    } catch (...) {
-      failed[whose[i]] = std::current_exception();
     }
   }
   return failed;

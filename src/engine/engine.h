@@ -97,7 +97,7 @@ class Session {
   friend class Engine;
   std::int64_t resume(std::span<const std::int32_t> ids);
   std::int64_t next_stop() const;
-  void read_to(std::int64_t end);
+  void has_read();
   void require_room() const;
   void drop_everything();
 
@@ -143,6 +143,13 @@ class Engine {
   void check_ids(std::span<const std::int32_t> ids) const;
 
  private:
+  /// What one of the sessions has in a pass: at most one row of logits.
+  struct Share {
+    std::size_t whose;
+    Segment segment;
+  };
+  std::vector<std::exception_ptr> run(plan::Phase phase, std::span<Session* const> sessions, std::span<const Share> shares);
+
   ModelShape shape_;
   EngineOptions options_;
   std::unique_ptr<Backend> backend_;

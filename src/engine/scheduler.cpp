@@ -361,11 +361,8 @@ std::vector<Scheduler::Job*> Scheduler::who_reads() {
 double Scheduler::read_chunk(std::int64_t longest) {
   const auto begin = Clock::now();
   std::vector<Job*> reading = who_reads();
-  for (auto job = jobs_.begin();; ++job) {
-    if (job->get() != reading.front()) continue;
-    jobs_.splice(jobs_.end(), jobs_, job);  // the others' turns come first now
-    break;
-  }
+  const auto turn = std::find_if(jobs_.begin(), jobs_.end(), [&](const auto& job) { return job.get() == reading.front(); });
+  jobs_.splice(jobs_.end(), jobs_, turn);  // the others' turns come first now
   const auto tell = [](Job& job) { job.request.listener->progress(job.session->computed(), std::int64_t(job.request.ids.size())); };
   for (Job* job : reading) {
     try {

@@ -81,12 +81,12 @@ std::int64_t Session::next_stop() const {
   return next_stop_ < stops_.size() ? stops_[next_stop_] : std::int64_t(prompt_.size());
 }
 
-/// The state has come to `end` of the prompt.
-void Session::read_to(std::int64_t end) {
-  tokens_.assign(prompt_.begin(), prompt_.begin() + end);
-  if (next_stop_ == stops_.size() || end != stops_[next_stop_]) return;
+/// The state has come further in the prompt.
+void Session::has_read() {
+  tokens_.assign(prompt_.begin(), prompt_.begin() + state_.length);
+  if (next_stop_ == stops_.size() || state_.length != stops_[next_stop_]) return;
   keep_snapshot();
-  while (next_stop_ < stops_.size() && stops_[next_stop_] == end) ++next_stop_;
+  while (next_stop_ < stops_.size() && stops_[next_stop_] == state_.length) ++next_stop_;
 }
 
 /// Puts the session at the longest beginning of `ids` that it has a state for; returns its length.

@@ -37,14 +37,6 @@ std::string percent_decoded(std::string_view text) {
   return out;
 }
 
-/// Fields of `body` beyond `known`; null is as good as absent.
-std::vector<std::string> others(const Json& body, std::initializer_list<std::string_view> known) {
-  std::vector<std::string> names;
-  for (const auto& [key, value] : body.items())
-    if (!value.is_null() && std::find(known.begin(), known.end(), key) == known.end()) names.push_back(key);
-  return names;
-}
-
 Json body_object(const std::string& text) {
   Json body = parse_json(text);
   if (!body.is_object()) refuse_field("body", "expected a JSON object");
@@ -118,11 +110,12 @@ void App::name_ignored(const std::vector<std::string>& names, http::Reply& reply
   constexpr std::size_t kMostNamed = 64, kMostBytes = 3000, kMostLogged = 256;
   std::string list;
   std::size_t n = 0;
+  const std::lock_guard lock(ignored_mutex_);
   for (; n < std::min(names.size(), kMostNamed) && list.size() < kMostBytes; ++n) {
-    list += (list.empty() ? "" : ", ") + shortened(names[n], 80);
-    const std::lock_guard lock(ignored_mutex_);
-    if (ignored_.size() < kMostLogged && ignored_.insert(shortened(names[n], 80)).second)
-      log_info(fmt::format("requests have '{}', which has no effect here (said once)", shortened(names[n], 80)));
+    const std::string name = shortened(names[n], 80);
+    list += (list.empty() ? "" : ", ") + name;
+    if (ignored_.size() < kMostLogged && ignored_.insert(name).second)
+      log_info(fmt::format("requests have '{}', which has no effect here (said once)", name));
   }
   if (n < names.size()) list += fmt::format(", and {} more", names.size() - n);
   if (!list.empty()) reply.fields.emplace_back("x-lily-ignored", std::move(list));
@@ -274,7 +267,7 @@ void App::tokenize(const Exchange& exchange) {
   if (!special.is_null() && !special.is_boolean()) refuse_field("special", "expected true or false");
   const auto ids = tokenizer_.encode(text.get_ref<const std::string&>(), special == true ? ControlTokens::parse : ControlTokens::as_text);
   http::Reply r = reply(*exchange, 200, dump({{"tokens", ids}, {"count", ids.size()}, {"max_model_len", scheduler_->window()}}));
-  name_ignored(others(body, {"model", key, "special"}), r);
+  name_ignored(members_beyond(body, {"model", key, "special"}), r);
   exchange->reply(std::move(r));
 }
 
@@ -289,7 +282,7 @@ void App::detokenize(const Exchange& exchange) {
     ids.push_back(id.get<std::int32_t>());
   }
   http::Reply r = reply(*exchange, 200, dump({{"content", tokenizer_.decode_text(ids)}}));
-  name_ignored(others(body, {"model", "tokens"}), r);
+  name_ignored(members_beyond(body, {"model", "tokens"}), r);
   exchange->reply(std::move(r));
 }
 

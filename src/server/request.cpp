@@ -72,9 +72,7 @@ void read_logit_bias(ApiRequest& r, const Json& v) {
 
 /// Members of the object `v` beyond `known` have no effect; null is as good as absent.
 void ignore_others(ApiRequest& r, const std::string& path, const Json& v, std::initializer_list<std::string_view> known) {
-  if (!v.is_object()) return;
-  for (const auto& [key, value] : v.items())
-    if (!value.is_null() && std::find(known.begin(), known.end(), key) == known.end()) r.ignored.push_back(path + "." + key.substr(0, 64));
+  for (const std::string& key : members_beyond(v, known)) r.ignored.push_back(path + "." + key.substr(0, 64));
 }
 
 void read_response_format(ApiRequest& r, const Json& v) {

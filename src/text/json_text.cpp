@@ -1,5 +1,6 @@
 #include "text/json_text.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -236,6 +237,19 @@ void append_json_escaped(std::string& out, std::string_view text) {
         }
     }
   }
+}
+
+std::vector<std::string> members_beyond(const json& object, std::initializer_list<std::string_view> known) {
+  std::vector<std::string> names;
+  if (!object.is_object()) return names;
+  for (const auto& [key, value] : object.get_ref<const json::object_t&>()) {
+    if (!value.is_null() && std::find(known.begin(), known.end(), key) == known.end()) names.push_back(key);
+  }
+  return names;
+}
+
+std::string kind_of(const json& value) {
+  return value.is_binary() ? "number" : value.type_name();
 }
 
 bool extend_path(std::string& path, std::string_view key) {

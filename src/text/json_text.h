@@ -3,9 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/json_fault.h"
 
@@ -24,6 +26,12 @@ nlohmann::ordered_json parse_json(std::string_view text, size_t max_depth = kMax
 
 /// The member of `object` under `key`; null when it has none or is no object.
 const nlohmann::ordered_json& member(const nlohmann::ordered_json& object, const char* key);
+
+/// Names of the members of `object` beyond `known`; null is as good as absent. None when it is no object.
+std::vector<std::string> members_beyond(const nlohmann::ordered_json& object, std::initializer_list<std::string_view> known);
+
+/// What a value is, in JSON's words: "number", "object", …
+std::string kind_of(const nlohmann::ordered_json& value);
 
 /// Makes a value's path ("tools[0].function") that of its member; false, and nothing added, where `key` is no plain word
 /// or the path would be too long for a message.

@@ -18,10 +18,6 @@ using json = nlohmann::ordered_json;
   throw Error(ErrorCode::invalid_argument, path + ": " + what);
 }
 
-std::string kind_of(const json& v) {
-  return v.is_binary() ? "number" : v.type_name();
-}
-
 std::string element(const std::string& list, size_t i) {
   return list + "[" + std::to_string(i) + "]";
 }
@@ -44,12 +40,8 @@ class Ignored {
   void add(const std::string& path) {
     if (std::find(paths_.begin(), paths_.end(), path) == paths_.end() && paths_.size() < 64) paths_.push_back(path);
   }
-  void others(const json& object, const std::string& path, std::initializer_list<const char*> known) {
-    for (const auto& [key, value] : object.get_ref<const json::object_t&>()) {
-      if (std::find(known.begin(), known.end(), key) == known.end() && !value.is_null()) {
-        add((path.empty() ? "" : path + ".") + (key.size() > 64 ? key.substr(0, 64) : key));
-      }
-    }
+  void others(const json& object, const std::string& path, std::initializer_list<std::string_view> known) {
+    for (const std::string& key : members_beyond(object, known)) add((path.empty() ? "" : path + ".") + key.substr(0, 64));
   }
 
  private:

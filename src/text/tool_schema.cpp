@@ -80,8 +80,7 @@ std::string path_to(const Place& at) {
 }
 
 [[noreturn]] void fail(const Place& at, const std::string& expected, const json& found) {
-  throw Error(ErrorCode::invalid_argument, path_to(at) + ": expected " + expected + ", found " +
-                                               (found.is_binary() ? "number" : found.type_name()));
+  throw Error(ErrorCode::invalid_argument, path_to(at) + ": expected " + expected + ", found " + kind_of(found));
 }
 
 class SchemaCheck {

@@ -57,6 +57,17 @@ TEST(MakeBackend, InstructionSets) {
   EXPECT_TRUE(has(text, "sse2") && has(text, isas[0])) << text;
 }
 
+// The bits are the same, so that nothing but the name tells whether the technique is off.
+TEST(MakeBackend, WithoutAmxTilesTheVectorRegistersMultiply) {
+  if (available_isas()[0] != "avx512amx") GTEST_SKIP() << "this processor has no AMX, or the system does not lend it";
+  const auto b = make_backend(model()->weights, {.name = "cpu", .threads = 1});
+  EXPECT_TRUE(has(b->name(), "avx512amx")) << b->name();
+  b->switch_off({"amx-tiles"});
+  EXPECT_TRUE(has(b->name(), "avx512vnni")) << b->name();
+  b->switch_off({});
+  EXPECT_TRUE(has(b->name(), "avx512amx")) << b->name();
+}
+
 TEST(CpuBackend, RefusesAndLeavesTheConversationAlone) {
   const auto backend = make_backend(model()->weights, {.name = "cpu", .threads = 1, .chunk = 8});
   const int vocab = model()->shape.vocab;

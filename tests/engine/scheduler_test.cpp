@@ -311,6 +311,30 @@ TEST(Scheduler, ShortPromptsShareAPass) {
   for (const Ask& ask : asks) EXPECT_GT(ask.ear->end.prefill_seconds, 0);
 }
 
+// … but not what they have in common: one reads it for all.
+TEST(Scheduler, PromptsThatShareAPassDoNotReadACommonBeginningTwice) {
+  Rig rig(4000);
+  Scheduler s(rig.engine, {.parallel = 8, .cache_bytes = kPlenty, .busy_chunk = 4000, .chunk = 4000});
+  Busy busy(s);
+  std::vector<std::shared_ptr<Ear>> ears;
+  std::vector<Ids> prompts;
+  for (int i = 0; i < 3; ++i) {
+    prompts.push_back(joined(some_ids(200, 50), some_ids(30, i + 1)));
+    Request r = request(prompts.back(), ears.emplace_back(std::make_shared<Ear>()), 5);
+    r.snapshot_at = {200, 230};
+    s.submit(std::move(r));
+  }
+  busy.end();
+  for (std::size_t i = 0; i < 3; ++i) {
+    ears[i]->wait();
+    EXPECT_EQ(ears[i]->ids, alone(prompts[i], 5)) << i;
+  }
+  int read = 0;
+  for (const auto& p : rig.backend->passes)
+    if (p.phase == plan::Phase::prefill) read += p.rows;
+  EXPECT_EQ(read, 20 + 200 + 3 * 30);
+}
+
 // … where one of them fails, alone.
 TEST(Scheduler, AFailureInASharedPassEndsItsOwnRequestAlone) {
   Rig rig(4000);

@@ -318,6 +318,8 @@ class Routes(Case):
         n = requests()
         self.server.chat("Hi", max_tokens=1)
         self.assertEqual(requests(), n + 1)
+        resident = next(float(x.split()[1]) for x in self.server.get("/metrics").body.decode().splitlines() if x.startswith("lily_resident_bytes"))
+        self.assertGreater(resident, self.server.status()["bytes"]["weights"] / 2)
 
     def test_status_has_what_the_api_names(self):
         self.server.chat("Hi", max_tokens=2)

@@ -47,11 +47,12 @@ CpuBackend::CpuBackend(const Weights& weights, const BackendOptions& options)
 
 void CpuBackend::switch_off(const std::vector<std::string>& names) {
   const ops::TechniqueChoice choice = ops::without("cpu", names);
-  kernels_ = &cpu_kernels(options_.isa);
-  if (!choice.kernels.amx_tiles && kernels_->isa == std::string_view("avx512amx")) kernels_ = &cpu_kernels("avx512vnni");
+  const ops::CpuKernels* kernels = &cpu_kernels(options_.isa);
+  if (!choice.kernels.amx_tiles && kernels->isa == std::string_view("avx512amx")) kernels = &cpu_kernels("avx512vnni");
   plan::Plan prefill = compile(weights_, plan::Phase::prefill, options_, choice.fusions_off);
   decode_ = compile(weights_, plan::Phase::decode, options_, choice.fusions_off);
   prefill_ = std::move(prefill);
+  kernels_ = kernels;
   techniques_ = choice.kernels;
   memory_plans_.clear();
 }

@@ -142,11 +142,10 @@ static void gemv_tile_any(const WeightRows<N>& w, const GemvInput& in, const Gem
   // A tile writes 1, 2, 4 or 8 rows of out: the next such number.
   if constexpr (N == 4) {
     if (in.m == 1) in.two ? gemv_tile<kNibbles, 2, 1, N>(w, in, s, out) : gemv_tile<kNibbles, 1, 1, N>(w, in, s, out);
-    else if (in.m > 2) in.two ? gemv_tile<kNibbles, 2, 4, N>(w, in, s, out) : gemv_tile<kNibbles, 1, 4, N>(w, in, s, out);
-    else in.two ? gemv_tile<kNibbles, 2, 2, N>(w, in, s, out) : gemv_tile<kNibbles, 1, 2, N>(w, in, s, out);
+    else if (in.m == 2) in.two ? gemv_tile<kNibbles, 2, 2, N>(w, in, s, out) : gemv_tile<kNibbles, 1, 2, N>(w, in, s, out);
+    else in.two ? gemv_tile<kNibbles, 2, 4, N>(w, in, s, out) : gemv_tile<kNibbles, 1, 4, N>(w, in, s, out);
   } else {
-    if (in.m <= 4) in.two ? gemv_tile<kNibbles, 2, 4, N>(w, in, s, out) : gemv_tile<kNibbles, 1, 4, N>(w, in, s, out);
-    else in.two ? gemv_tile<kNibbles, 2, 8, N>(w, in, s, out) : gemv_tile<kNibbles, 1, 8, N>(w, in, s, out);
+    in.two ? gemv_tile<kNibbles, 2, 8, N>(w, in, s, out) : gemv_tile<kNibbles, 1, 8, N>(w, in, s, out);
   }
 }
 
