@@ -24,6 +24,11 @@ const std::vector<KernelRow>& kernel_rows() {
         "expert products: tiles of nearly equal height, as the rows of an expert fall; without it every tile has the full height",
         &Techniques::adaptive_tiles},
        {"cpu"}},
+      {{"packed-panels", true, false, true,
+        "matrix products: 4-bit weights stay two a byte until they are in registers, where that is faster; without it each is given a "
+        "byte in memory first",
+        &Techniques::packed_panels},
+       {"cpu"}},
       {{"grouped-experts", true, false, true,
         "expert products: all rows of an expert share one reading of its weights; without it each (token, expert) pair is multiplied "
         "alone",

@@ -14,6 +14,7 @@ namespace lily::ops {
 /// What kernels may do; all on unless switched off. Reached through Pass::techniques when an op is bound.
 struct Techniques {
   bool adaptive_tiles = true;         // row tile of the grouped expert products by rows an expert has
+  bool packed_panels = true;          // 4-bit codes of matrix products taken apart in registers
   bool grouped_experts = true;        // rows sorted by expert and multiplied group by group
   bool register_scan = true;          // gdn_scan: see its kernel
   bool amx_tiles = true;              // products of AMX tile registers, where the processor has them

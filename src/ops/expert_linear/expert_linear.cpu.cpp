@@ -58,6 +58,7 @@ LILY_SIMD void for_pair_blocks(const Args& a, const ExpertUnit& u, const std::in
   const bool alone = !a.grouped && !a.decode;  // each pair reads its expert's weights anew
   const std::int32_t most = alone ? 1 : a.adaptive_tiles ? kBlockTokens : kFullTiles;
   in.adaptive_tiles = a.adaptive_tiles;
+  in.packed_panels = a.packed_panels;
   for (std::int32_t p = u.first; p < u.end; p += most) {
     in.pairs = pairs + p;
     f(u.end - p <= most ? u.end - p : most, in, u.end - p <= most);

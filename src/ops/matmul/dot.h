@@ -67,10 +67,11 @@ LILY_SIMD F32 high_bf16(Bytes b) { return _mm512_castsi512_ps(_mm512_and_si512(b
 
 LILY_SIMD __m512i four_rows(const void* p, std::int64_t stride) {  // 16 bytes of rows 0, 4, 8, 12
   const char* c = static_cast<const char*>(p);
-  __m512i v = _mm512_castsi128_si512(_mm_loadu_si128(reinterpret_cast<const __m128i*>(c)));
-  v = _mm512_inserti32x4(v, _mm_loadu_si128(reinterpret_cast<const __m128i*>(c + 4 * stride)), 1);
-  v = _mm512_inserti32x4(v, _mm_loadu_si128(reinterpret_cast<const __m128i*>(c + 8 * stride)), 2);
-  return _mm512_inserti32x4(v, _mm_loadu_si128(reinterpret_cast<const __m128i*>(c + 12 * stride)), 3);
+  const auto row = [&](int i) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(c + i * stride)); };
+  __m512i v = _mm512_castsi128_si512(row(0));
+  v = _mm512_mask_broadcast_i32x4(v, 0x00f0, row(4));
+  v = _mm512_mask_broadcast_i32x4(v, 0x0f00, row(8));
+  return _mm512_mask_broadcast_i32x4(v, 0xf000, row(12));
 }
 /// 16 bytes of each of kLanes rows, `stride` apart: out[j] has dword j of row i in lane i.
 LILY_SIMD void load_transposed(const void* p, std::int64_t stride, Bytes* out) {

@@ -1,7 +1,8 @@
 // A block's panels in scratch, and what is asked for ahead while they are multiplied: what every form of gemm's tiles shares.
 //
-// A panel is 2·kLanes weight rows over kPanelCols columns, unpacked one code a byte and interleaved by dwords: a vector holds the
-// same four columns (all even, or all odd, as the input is laid out) of kLanes rows.
+// A panel is 2·kLanes weight rows, interleaved by dwords. Either each code has a byte, and a vector holds the same four columns (all
+// even, or all odd, as the input is laid out) of kLanes rows; or the panel is packed: 4-bit codes as they lie in the checkpoint, so
+// that a vector holds four even and four odd columns in its low and high nibbles, and the panel twice as many columns.
 #pragma once
 
 #include "ops/cpu_units.h"
@@ -10,8 +11,9 @@
 namespace lily::ops::LILY_ISA {
 
 constexpr int kPanelRows = 2 * kLanes;
-constexpr int kPanelCols = 512;                   // a multiple of every group
-constexpr int kMostGroups = kPanelCols / 32;      // of weights in a panel
+constexpr int kPanelCols = 512;  // a multiple of every group
+constexpr int kPackedPanelCols = 2 * kPanelCols;
+constexpr int kMostGroups = kPackedPanelCols / 32;  // of weights in a panel
 constexpr int kPanelBytes = kPanelRows * kPanelCols;
 // What to ask for while multiplying: a block's codes, scales and biases, each of them in one piece, in the order of memory, then
 // rows of input; `rate` lines for every segment: evenly, since a core has few requests under way at a time and waits when they
@@ -44,14 +46,14 @@ LILY_SIMD void ask(Ahead* a, int lines) {
     __builtin_prefetch(a->line, 0, 2);
   }
 }
-static Ahead ahead_of(const NextRows& next, int steps, int unpacks) {
+static Ahead ahead_of(const NextRows& next, int steps) {
   if (next.n == 0) return {};
   const Matrix& w = *next.w;
   const std::int64_t bytes = next.n * w.row_bytes, side = next.n * w.scale_row_bytes, row_bytes = next.in ? next.in->layout.row_bytes() : 0;
   const std::byte *codes = w.data + next.r0 * w.row_bytes, *scales = w.scales + next.r0 * w.scale_row_bytes,
                   *biases = w.biases + next.r0 * w.scale_row_bytes;
   const std::int64_t lines = (bytes + 2 * side) / 64 + 3 + next.m * div_up(row_bytes, 64);
-  return {scales, scales + side, {codes, biases}, {codes + bytes, biases + side}, 2, int((lines - unpacks + steps - 1) / steps),
+  return {scales, scales + side, {codes, biases}, {codes + bytes, biases + side}, 2, int((lines + steps - 1) / steps),
           next.in, 0, next.m, row_bytes};
 }
 

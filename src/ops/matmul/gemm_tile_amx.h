@@ -7,7 +7,7 @@
 
 #include "ops/matmul/gemm_panel.h"
 
-namespace lily::ops::LILY_ISA {
+namespace lily::ops::LILY_ISA::amx {
 
 constexpr int kTileTokens = 16;
 static_assert(kFullTiles % kTileTokens == 0 && kFullTiles <= kBlockTokens && kLanes == 16);
@@ -22,11 +22,14 @@ LILY_SIMD void order_memory() { __asm__ volatile("" : : : "memory"); }
 
 LILY_SIMD int tiles_of(int m) { return (m + kTileTokens - 1) / kTileTokens; }
 
-// The tile registers, while a block is multiplied: all its tiles have one height, since to set it takes as long as a tile.
+// All tiles of a block have one height, since to set it takes as long as a tile.
+LILY_SIMD int tile_height(const InputRows& in, int m) { return in.adaptive_tiles ? (m + tiles_of(m) - 1) / tiles_of(m) : kTileTokens; }
+
+// The tile registers, set up while a block is multiplied. height 0: it is not by them.
 class TileRegisters {
  public:
-  LILY_SIMD_MEMBER TileRegisters(const InputRows& in, int m, const Segments& s)
-      : height(in.adaptive_tiles ? (m + tiles_of(m) - 1) / tiles_of(m) : kTileTokens) {
+  LILY_SIMD_MEMBER TileRegisters(int height, const Segments& s) : used_(height > 0) {
+    if (!used_) return;
     struct alignas(64) {
       std::uint8_t palette, start_row, reserved[14];
       std::uint16_t row_bytes[16];
@@ -39,10 +42,14 @@ class TileRegisters {
     order_memory();
     __asm__ volatile("ldtilecfg %0" : : "m"(config));
   }
-  LILY_SIMD_MEMBER ~TileRegisters() { _tile_release(); }
+  LILY_SIMD_MEMBER ~TileRegisters() {
+    if (used_) _tile_release();
+  }
   TileRegisters(const TileRegisters&) = delete;
   TileRegisters& operator=(const TileRegisters&) = delete;
-  const int height;
+
+ private:
+  const bool used_;
 };
 
 // Up to kTileTokens rows of input over a panel's columns.
@@ -50,7 +57,7 @@ template <int kTerms>
 struct PackedInput {
   std::int8_t values[kTerms][kTileTokens][kPanelCols];  // dwords of even and of odd columns in turn
   float scales[kPanelCols / kQuantGroup][kTileTokens];
-  float sums[kMostGroups][kTileTokens];  // of weight groups
+  float sums[kPanelCols / 32][kTileTokens];  // of weight groups
 };
 
 template <int kTerms>
@@ -133,17 +140,18 @@ static void gemm_tile(const PackedInput<kTerms>& x, const std::uint8_t* codes, c
   for (int t = 0; t < T; ++t) store(out + t * kBlockRows, acc[t]);
 }
 
-template <bool, int kTerms>  // codes of any width fit
-static void gemm_panels(const TileRegisters& tiles, const std::uint8_t* codes, int panels, const float* scales,
-                        const float* biases, const std::byte* const* rows, const InputRows& in, std::int64_t k, int cols,
-                        int group, int m, Ahead* ahead, float* out) {
+template <int kTerms>  // codes of any width fit
+static void gemm_panels(const std::uint8_t* codes, int panels, const float* scales, const float* biases,
+                        const std::byte* const* rows, const InputRows& in, std::int64_t k, int cols, int group, int m, Ahead* ahead,
+                        float* out) {
   const Segments segments = segments_of(group, cols);
+  const int height = tile_height(in, m);
   alignas(64) PackedInput<kTerms> x;
   Flow<kTerms> flow;
-  for (int t0 = 0; t0 < m; t0 += tiles.height) {
+  for (int t0 = 0; t0 < m; t0 += height) {
     const std::byte* row[kTileTokens];
-    for (int t = 0; t < tiles.height; ++t) row[t] = rows[t0 + t < m ? t0 + t : m - 1];
-    pack_input<kTerms>(row, tiles.height, in, k, cols, group, &x);
+    for (int t = 0; t < height; ++t) row[t] = rows[t0 + t < m ? t0 + t : m - 1];
+    pack_input<kTerms>(row, height, in, k, cols, group, &x);
     tile_dots(x, 0, codes, &flow.sums[flow.now]);
     for (int v = 0; v < 2 * panels; ++v) {
       const auto codes_of = [&](int i) { return codes + i / 2 * kPanelBytes + i % 2 * kByteLanes; };
@@ -151,7 +159,7 @@ static void gemm_panels(const TileRegisters& tiles, const std::uint8_t* codes, i
         tile(x, codes_of(v), v + 1 < 2 * panels ? codes_of(v + 1) : nullptr, scales + v * kLanes, biases + v * kLanes, segments,
              k == 0, ahead, &flow, out + t0 * kBlockRows + v * kLanes);
       };
-      switch (tiles.height) {
+      switch (height) {
 #define LILY_TILE(T) case T: run(gemm_tile<kTerms, T>); break;
         LILY_TILE(1) LILY_TILE(2) LILY_TILE(3) LILY_TILE(4) LILY_TILE(5) LILY_TILE(6) LILY_TILE(7) LILY_TILE(8)
         LILY_TILE(9) LILY_TILE(10) LILY_TILE(11) LILY_TILE(12) LILY_TILE(13) LILY_TILE(14) LILY_TILE(15) LILY_TILE(16)
@@ -165,4 +173,4 @@ static void gemm_panels(const TileRegisters& tiles, const std::uint8_t* codes, i
 #undef LILY_INPUT
 #undef LILY_CODES
 
-}  // namespace lily::ops::LILY_ISA
+}  // namespace lily::ops::LILY_ISA::amx

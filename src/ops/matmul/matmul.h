@@ -44,6 +44,7 @@ struct InputRows {
   const std::int32_t* pairs;
   int divide;
   bool adaptive_tiles = true;  // false: gemm multiplies tiles of full height, whatever they hold (m is kFullTiles at most)
+  bool packed_panels = true;   // false: gemm gives each code a byte before it multiplies
 };
 /// Rows of input that fill tiles of every instruction set.
 constexpr int kFullTiles = 240;
