@@ -5,7 +5,7 @@
 // Decode: bytes of weights a second against a plain read of the same memory. Prefill: multiply-adds ×2 a second against a loop
 // of nothing but the instruction set's dot products. Each round measures limit, kernel, limit; a share is the kernel over the
 // mean of the two, and the median of the rounds is printed. Time is the threads' mean CPU time, not the clock on the wall: on a
-// shared machine a thread that waits for its turn says nothing about a kernel. (--wall: the wall clock; --resident: all experts are one,
+// shared machine a thread that waits for its turn says nothing about a kernel. (--wall: the wall clock; --resident: all experts, or matrices of gemv, are one,
 // whose weights stay in the cache: what is left is arithmetic.)
 #include <algorithm>
 #include <atomic>
@@ -203,7 +203,7 @@ void bench_gemv(const Options& o, Pool& pool, const Isa& isa) {
              [&] {
                double s = 0;
                for (std::int64_t i = 0; i < w.m.count; ++i) {
-                 LinearArgs a{.activations = activations(o), .q = in.q.data, .layout = in.layout, .w = w.m.at(i)};
+                 LinearArgs a{.activations = activations(o), .q = in.q.data, .layout = in.layout, .w = w.m.at(o.resident ? 0 : i)};
                  a.y = y.data(), a.rows = tokens, a.decode = true;
                  s += run_units(pool, isa.linear, a);
                }

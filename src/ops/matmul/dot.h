@@ -40,6 +40,18 @@ LILY_SIMD std::int32_t load_dword(const void* p) {
 }
 #endif
 
+#if defined(__x86_64__)
+/// Keeps the compiler from reading b's memory again at each use: a load that crosses a line costs two.
+template <class V>
+LILY_SIMD V loaded_once(V b) {
+  __asm__("" : "+v"(b));
+  return b;
+}
+#else
+template <class V>
+LILY_SIMD V loaded_once(V b) { return b; }
+#endif
+
 #if defined(__AVX512F__)
 // ---------------------------------------------------------------------------------------------------- AVX-512
 using Bytes = __m512i;

@@ -78,7 +78,7 @@ struct GemvInput {
   int m;  // 1 … kGemvRows
   bool two;
   const std::byte* q[kGemvRows];   // terms of `cols` bytes, in the order that the codes have
-  const float* scales[kGemvRows];  // of one unit of the last term
+  const float* scales[kGemvRows];  // of one unit of the last term, by scale groups, several times over: as the rows of a tile lie
   const float* sums[kGemvRows];    // what a weight group's bias multiplies
 };
 void gemv_prepare(const InputRows& in, int m, const Matrix& w, GemvInput* out, Arena* arena);
