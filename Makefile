@@ -45,15 +45,15 @@ test: deps-test ## builds everything, runs the tests, then those of all that rea
 test-long: deps-test ## the tests that take minutes, all of them under ASan and UBSan, the threaded ones under TSan
 	cmake --preset release $(CMAKE_FLAGS)
 	cmake --build --preset release
-	cmake --preset asan $(CMAKE_FLAGS)
-	cmake --build --preset asan --target sanitized_tests
+	cmake --preset asan-all $(CMAKE_FLAGS)
+	cmake --build --preset asan-all --target sanitized_tests
 	cmake --preset tsan $(CMAKE_FLAGS)
 	cmake --build --preset tsan --target sanitized_tests
-	tools/run_tests.py long asan-all tsan
+	tools/run_tests.py long asan-all long-fuzz tsan
 
 asan: deps-test ## the tests under AddressSanitizer and UndefinedBehaviorSanitizer, in build-asan
-	cmake --preset asan $(CMAKE_FLAGS)
-	cmake --build --preset asan --target sanitized_tests
+	cmake --preset asan-all $(CMAKE_FLAGS)
+	cmake --build --preset asan-all --target sanitized_tests
 	tools/run_tests.py asan-all
 
 tsan: deps-test ## the threaded tests under ThreadSanitizer, in build-tsan
@@ -61,8 +61,9 @@ tsan: deps-test ## the threaded tests under ThreadSanitizer, in build-tsan
 	cmake --build --preset tsan --target sanitized_tests
 	tools/run_tests.py tsan
 
-tidy: build ## clang-tidy over src (needs clang-tidy)
-	run-clang-tidy -quiet -p build "$(CURDIR)/src/.*"
+tidy: deps ## clang-tidy over src (needs clang-tidy)
+	cmake --preset release $(CMAKE_FLAGS) -B build/tidy -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON
+	run-clang-tidy -quiet -p build/tidy "$(CURDIR)/src/.*"
 
 format: ## clang-format over src, tests and bench (needs clang-format)
 	git ls-files 'src/*.h' 'src/*.cpp' 'tests/*.h' 'tests/*.cpp' 'bench/*.cpp' | xargs clang-format -i

@@ -1,13 +1,22 @@
+option(LILY_QUICK_KERNELS "Compile the CPU's kernels for the oldest instruction set alone, and without sanitizers" OFF)
+
 # Contracts, reference forms and binders are compiled once; *.cpu.cpp once for each instruction set.
 file(GLOB ops_sources CONFIGURE_DEPENDS ops/*.cpp ops/*/*.cpp)
 list(FILTER ops_sources EXCLUDE REGEX "\\.cpu\\.cpp$")
 file(GLOB ops_cpu_sources CONFIGURE_DEPENDS ops/*.cpu.cpp ops/*/*.cpu.cpp)
 
 function(lily_isa isa sources)
+  get_property(isas GLOBAL PROPERTY LILY_ISAS)
+  if(LILY_QUICK_KERNELS AND isas)
+    return()
+  endif()
   add_library(lily_ops_${isa} OBJECT ${sources})
   # Always optimised: at -O0 inline functions would be emitted out of line for everybody (see ops/cpu_kernels.h).
   target_compile_options(lily_ops_${isa} PRIVATE ${ARGN} -O3 -fno-math-errno -fno-exceptions)
   target_compile_definitions(lily_ops_${isa} PRIVATE LILY_ISA=${isa})
+  if(LILY_QUICK_KERNELS)
+    target_compile_options(lily_ops_${isa} PRIVATE -fno-sanitize=all)
+  endif()
   target_link_libraries(lily_ops_${isa} PRIVATE lily_plan)
   set_property(GLOBAL APPEND PROPERTY LILY_ISAS ${isa})
 endfunction()

@@ -9,7 +9,9 @@
 
 #include "base/half.h"
 
-#if defined(__x86_64__)
+#if defined(__clang__) && defined(__x86_64__)
+#include <immintrin.h>
+#elif defined(__x86_64__)
 // GCC 12 warns of its own intrinsics' undefined operands (fixed in 13).
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wuninitialized"

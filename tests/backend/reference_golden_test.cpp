@@ -89,7 +89,7 @@ TEST(ReferenceGolden, TinyGreedy) {
   const auto golden = nlohmann::json::parse(in);
   ReferenceBackend backend(model.weights, DType::f32);
   const std::vector<std::int32_t> ends = {8180, 8182};
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(LILY_SANITIZED)
   constexpr std::size_t kEvery = 10;  // slow there: what a sanitizer sees in one case it sees in all
 #else
   constexpr std::size_t kEvery = 1;

@@ -23,7 +23,7 @@ TEST(RunOnThreads, AllPiecesAreDoneAndErrorsComeOut) {
 }
 
 TEST(RunOnThreads, FewerThreadsThanAskedForDoTheWork) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(LILY_SANITIZED)
   GTEST_SKIP() << "a sanitized program needs more address space than the limit leaves";
 #endif
   const pid_t child = ::fork();

@@ -113,8 +113,9 @@ TEST(Config, OtherVariantsAreRefusedByName) {
       {"attn_output_gate", false},  {"hidden_act", "gelu"},        {"attention_bias", true},
       {"norm_topk_prob", false},    {"mlp_only_layers", {1}},      {"decoder_sparse_step", 2},
       {"use_sliding_window", true}, {"tie_word_embeddings", "no"}, {"model_type", "qwen3_moe"}};
-  for (const auto& [key, value] : wrong)
-    expect_names(text_error([&](Json& text) { text[key] = value; }), {std::string("text_config.") + key, value.dump()});
+  for (const auto& [key, value] : wrong)  // captured by name: clang 14 captures no structured binding by itself
+    expect_names(text_error([&key = key, &value = value](Json& text) { text[key] = value; }),
+                 {std::string("text_config.") + key, value.dump()});
   for (const char* key : {"rope_type", "type"})
     expect_names(text_error([&](Json& text) { text["rope_parameters"][key] = "yarn"; }), {key, "yarn"});
   expect_names(text_error([](Json& text) { text["rope_parameters"]["factor"] = 4; }), {"rope_parameters.factor"});
@@ -147,7 +148,7 @@ TEST(Config, NumbersMustFit) {
       {"num_hidden_layers", true, "num_hidden_layers"},
       {"rms_norm_eps", Json::array(), "rms_norm_eps"}};
   for (const auto& [key, value, named] : wrong)
-    expect_names(text_error([&](Json& text) { text[key] = value; }), {named});
+    expect_names(text_error([&key = key, &value = value](Json& text) { text[key] = value; }), {named});
   expect_names(text_error([](Json& text) { text["rope_parameters"]["partial_rotary_factor"] = 2; }),
                {"partial_rotary_factor", "2"});
   expect_names(text_error([](Json& text) {

@@ -51,7 +51,10 @@ class Server:
     """`with Server("--flag") as s:` ends the program afterwards, and fails where it died or logged what it should not have."""
 
     def __init__(self, *flags, env=None, model="tiny", port="0"):
-        self.args = [BIN, "serve", model, "--port", port, *map(str, flags)]
+        # One thread unless a test is about them: tests run beside each other, and threads of one server that wait for each other
+        # wait long where others have the processors.
+        threads = () if "--threads" in flags else ("--threads", "1")
+        self.args = [BIN, "serve", model, "--port", port, *threads, *map(str, flags)]
         self.env = {**os.environ, **(env or {})}
         self.env.pop("LILY_API_KEY", None)
         self.env.update(env or {})

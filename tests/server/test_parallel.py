@@ -13,7 +13,7 @@ QUESTIONS = ["What is 57 + 21?", "Name an antonym of heavy.", "What is the last 
 
 
 class Parallel(Case):
-    flags = ("--parallel", 8)
+    flags = ("--parallel", 8, "--threads", 2)
 
     def mixed(self, i):
         """Requests of every kind, by number: body and path."""

@@ -15,17 +15,21 @@
 
 namespace lily {
 
+// Fastest first. A build may have but one (LILY_QUICK_KERNELS).
+#if !defined(LILY_ISAS)
 #if defined(__x86_64__)
-#define LILY_ISAS(X) X(avx512amx) X(avx512vnni) X(avxvnni) X(avx2)
+#define LILY_ISAS X(avx512amx) X(avx512vnni) X(avxvnni) X(avx2)
 #else
-#define LILY_ISAS(X) X(neon_dotprod) X(neon)
+#define LILY_ISAS X(neon_dotprod) X(neon)
+#endif
 #endif
 
-#define LILY_DECLARE(isa)           \
-  namespace ops::isa {              \
-  extern const CpuKernels kernels;  \
+#define X(isa)                     \
+  namespace ops::isa {             \
+  extern const CpuKernels kernels; \
   }
-LILY_ISAS(LILY_DECLARE)
+LILY_ISAS
+#undef X
 
 namespace {
 
@@ -67,8 +71,9 @@ struct Isa {
   const ops::CpuKernels* kernels;
   bool (*runs)();
 };
-#define LILY_ISA_ROW(isa) Isa{&ops::isa::kernels, runs_##isa},
-constexpr Isa kIsas[] = {LILY_ISAS(LILY_ISA_ROW)};
+#define X(isa) Isa{&ops::isa::kernels, runs_##isa},
+constexpr Isa kIsas[] = {LILY_ISAS};
+#undef X
 
 }  // namespace
 

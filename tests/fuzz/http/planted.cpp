@@ -18,7 +18,7 @@ void read_after_free(const std::string& text) {
 }
 
 void forget(const std::string& text) {
-  std::string* volatile copy = new std::string(text);
+  [[maybe_unused]] std::string* volatile copy = new std::string(text);
   copy = nullptr;
 }
 
