@@ -6,7 +6,7 @@
   void op##_run(const Args&, std::int64_t, std::int64_t, CpuScratch&);
 
 // Sets whose kernels of matrices alone differ from another's take the rest from there (ops.cmake).
-#if defined(__AMX_INT8__)
+#if defined(LILY_AMX)
 #define LILY_REST avx512vnni
 #else
 #define LILY_REST LILY_ISA

@@ -30,7 +30,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   # Adds products of tiles; everything that multiplies no quantised matrix is avx512vnni's.
   file(GLOB matrix_sources CONFIGURE_DEPENDS ops/matmul/*.cpu.cpp)
   lily_isa(avx512amx "${matrix_sources};ops/linear/linear.cpu.cpp;ops/expert_linear/expert_linear.cpu.cpp;ops/cpu_table.cpu.cpp"
-           ${avx512vnni} -mamx-tile -mamx-int8)
+           ${avx512vnni} -mamx-tile -mamx-int8 -DLILY_AMX)  # compilers' own words for it differ
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
   lily_isa(neon "${ops_cpu_sources}")
   lily_isa(neon_dotprod "${ops_cpu_sources}" -march=armv8.2-a+dotprod)

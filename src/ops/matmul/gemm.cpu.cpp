@@ -7,7 +7,7 @@
 // and after a weight group's last segment out = fma(bias, input sum, out), in the order of the columns: that order is the whole
 // definition of a result's bits.
 #include "ops/matmul/gemm_tile.h"
-#if defined(__AMX_INT8__)
+#if defined(LILY_AMX)
 #include "ops/matmul/gemm_tile_amx.h"
 #endif
 
@@ -108,7 +108,7 @@ enum class Form { bytes, packed, amx };
 static Form form_of([[maybe_unused]] const Matrix& w, [[maybe_unused]] const InputRows& in, [[maybe_unused]] int m) {
 #if defined(__AVX512F__)
   const bool can_pack = w.bits == 4 && in.packed_panels;
-#if defined(__AMX_INT8__)
+#if defined(LILY_AMX)
   return can_pack && m <= 24 ? Form::packed : Form::amx;
 #else
   return can_pack && (m <= 64 || __builtin_cpu_is("amd")) ? Form::packed : Form::bytes;
@@ -133,7 +133,7 @@ void gemm_block(const Matrix& w, std::int64_t r0, int n, const InputRows& in, in
 #if defined(__AVX512F__)
   if (form == Form::packed) run = two ? gemm_panels<false, true, 2> : gemm_panels<false, true, 1>;
 #endif
-#if defined(__AMX_INT8__)
+#if defined(LILY_AMX)
   if (form == Form::amx) {
     run = two ? amx::gemm_panels<2> : amx::gemm_panels<1>;
     tiles = amx::tiles_of(m);
