@@ -10,6 +10,7 @@ namespace lily::ops::LILY_ISA {
 constexpr std::int64_t kElementBlock = 4096;
 
 LILY_SIMD std::int64_t div_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+LILY_SIMD std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
 
 /// The segment that holds `row`; every row of a pass belongs to one.
 LILY_SIMD const SegmentRows& segment_of(const SegmentRows* segments, int row) {

@@ -45,6 +45,8 @@ LILY_SIMD F32 max(F32 x, F32 y) { return _mm512_max_ps(x, y); }
 LILY_SIMD F32 min(F32 x, F32 y) { return _mm512_min_ps(x, y); }
 LILY_SIMD F32 abs(F32 x) { return _mm512_abs_ps(x); }
 LILY_SIMD F32 sqrt(F32 x) { return _mm512_sqrt_ps(x); }
+/// Lanes 2i and 2i + 1 in each other's place.
+LILY_SIMD F32 neighbours(F32 x) { return _mm512_permute_ps(x, 0xb1); }
 LILY_SIMD F32 round_even(F32 x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 /// x · 2^n, n integral in −150 … 128; rounds once, to subnormals and infinity too.
 LILY_SIMD F32 scale_by_power(F32 x, F32 n) { return _mm512_scalef_ps(x, n); }
@@ -131,6 +133,7 @@ LILY_SIMD F32 max(F32 x, F32 y) { return _mm256_max_ps(x, y); }
 LILY_SIMD F32 min(F32 x, F32 y) { return _mm256_min_ps(x, y); }
 LILY_SIMD F32 abs(F32 x) { return _mm256_andnot_ps(set1(-0.0f), x); }
 LILY_SIMD F32 sqrt(F32 x) { return _mm256_sqrt_ps(x); }
+LILY_SIMD F32 neighbours(F32 x) { return _mm256_permute_ps(x, 0xb1); }
 LILY_SIMD F32 round_even(F32 x) { return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 LILY_SIMD F32 power_of_two(__m256i n) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23));
@@ -217,6 +220,7 @@ LILY_SIMD F32 max(F32 x, F32 y) { return vbslq_f32(vcgtq_f32(x, y), x, y); }
 LILY_SIMD F32 min(F32 x, F32 y) { return vbslq_f32(vcltq_f32(x, y), x, y); }
 LILY_SIMD F32 abs(F32 x) { return vabsq_f32(x); }
 LILY_SIMD F32 sqrt(F32 x) { return vsqrtq_f32(x); }
+LILY_SIMD F32 neighbours(F32 x) { return vrev64q_f32(x); }
 LILY_SIMD F32 round_even(F32 x) { return vrndnq_f32(x); }
 LILY_SIMD F32 power_of_two(int32x4_t n) {
   return vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(n, vdupq_n_s32(127)), 23));
@@ -265,6 +269,12 @@ LILY_SIMD F32 load_f16(const std::uint16_t* p) {
 // ------------------------------------------------------------------------------------- the same on every one
 
 LILY_SIMD F32 zero() { return set1(0.0f); }
+/// `even` in lanes 0, 2, …, `odd` in the others.
+LILY_SIMD F32 alternating(float even, float odd) {
+  float v[kLanes];
+  for (int i = 0; i < kLanes; ++i) v[i] = i % 2 ? odd : even;
+  return load(v);
+}
 LILY_SIMD float first(F32 v) { return v[0]; }
 
 /// e^x for every x: relative error below 2^-23 (1 unit in the last place), 0 and infinity at the ends, NaN for NaN.

@@ -29,6 +29,11 @@ const std::vector<KernelRow>& kernel_rows() {
         "byte in memory first",
         &Techniques::packed_panels},
        {"cpu"}},
+      {{"paired-columns", true, false, true,
+        "matrix products: an even and an odd column by one multiplication and two additions, where additions have ports of their own; "
+        "without it two multiplications",
+        &Techniques::paired_columns},
+       {"cpu"}},
       {{"grouped-experts", true, false, true,
         "expert products: all rows of an expert share one reading of its weights; without it each (token, expert) pair is multiplied "
         "alone",

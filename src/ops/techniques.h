@@ -2,7 +2,7 @@
 // of each is measured with everything else equal. A fusion is one (plan/fusion_table); the rest are choices inside kernels.
 //
 // A kernel's technique is three places: a field of Techniques (true: on), a row of the table in techniques.cpp, and the branch:
-// the op's bind function copies pass.techniques.<field> into its arguments and the kernel takes the other form where it is false.
+// the op's bind function copies pass.techniques, or one field, into its arguments and the kernel takes the other form where it is false.
 // Both forms obey the same tests; a row says whether their bits are the same.
 #pragma once
 
@@ -15,6 +15,7 @@ namespace lily::ops {
 struct Techniques {
   bool adaptive_tiles = true;         // row tile of the grouped expert products by rows an expert has
   bool packed_panels = true;          // 4-bit codes of matrix products taken apart in registers
+  bool paired_columns = true;         // matrix products: two columns by one multiplication and two additions
   bool grouped_experts = true;        // rows sorted by expert and multiplied group by group
   bool register_scan = true;          // gdn_scan: see its kernel
   bool amx_tiles = true;              // products of AMX tile registers, where the processor has them

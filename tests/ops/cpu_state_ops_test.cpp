@@ -198,11 +198,38 @@ TEST_P(CpuAttention, Prefill) {
       one_by_one.packed = false;
       run_units(k().attention, one_by_one);
       EXPECT_TRUE(same_bits(o, other)) << "head by head, " << c.dim;
+      AttentionArgs words_one_by_one = args(c, other, false);
+      words_one_by_one.paired = false;
+      run_units(k().attention, words_one_by_one);
+      EXPECT_TRUE(same_bits(o, other)) << "word by word, " << c.dim;
       const std::size_t head = q.size() / 2 / std::size_t(c.dim) * std::size_t(c.dim);
       for (int i = 0; i < c.dim; ++i) q[head + std::size_t(i)] *= 1.25f;  // one query that attends too sharply: must be seen
       run_units(k().attention, args(c, other, false));
       EXPECT_GT(distance(other, truth), bound) << c.dim;
     }
+}
+
+// Queries, keys and weights that lie in one value, the largest integers that there are: sums of two must fit 16 bits.
+TEST_P(CpuAttention, PrefillOfSingleValues) {
+  const AttentionCase c{8, 1, 64, {{100, 40}}};
+  fill(c, DType::bf16);
+  const int keys = 140;
+  Floats k_rows(std::size_t(keys * c.dim)), v_rows(k_rows.size());
+  for (int i = 0; i < keys; ++i) {
+    k_rows[std::size_t(i * c.dim + i % 4)] = i / 4 % 2 ? 1.0f : -1.0f;
+    for (int j = 0; j < c.dim; ++j) v_rows[std::size_t(i * c.dim + j)] = float((i + j) % 2 ? 255 : -255);
+  }
+  const SegmentRows all{states[0].get(), 0, 0, keys};
+  kv_append_ref({k_rows.data(), v_rows.data(), {&all, 1}, 0, c.kv_heads, c.dim});
+  for (int r = 0; r < rows * c.heads; ++r)
+    for (int i = 0; i < c.dim; ++i) q[std::size_t(r * c.dim + i)] = i == r % 4 ? (r / 4 % 2 ? 8.0f : -8.0f) * float(1 + r % 100) : 0.0f;
+  attention_ref(args(c, truth, false));
+  run_units(this->k().attention, args(c, o, false));
+  EXPECT_LE(distance(o, truth), int16_bound(c.dim));
+  AttentionArgs words_one_by_one = args(c, other, false);
+  words_one_by_one.paired = false;
+  run_units(this->k().attention, words_one_by_one);
+  EXPECT_TRUE(same_bits(o, other));
 }
 
 TEST_P(CpuAttention, Decode) {

@@ -116,11 +116,11 @@ LinearArgs linear_args(const Case& c, const Matrix& w, const Input& in, float* y
   return a;
 }
 
-std::vector<float> run_linear(const Isa& isa, const Case& c, const Matrix& w, const Input& in, bool packed_panels = true) {
+std::vector<float> run_linear(const Isa& isa, const Case& c, const Matrix& w, const Input& in, const Techniques& techniques = {}) {
   static Scratch scratch;
   std::vector<float> y(std::size_t(c.tokens * c.rows), NAN);
   LinearArgs a = linear_args(c, w, in, y.data());
-  a.packed_panels = packed_panels;
+  a.techniques = techniques;
   run_all(isa.linear, a, scratch.view);
   return y;
 }
@@ -179,10 +179,12 @@ TEST(Matmul, PrefillBitsAreTheSameInEveryFormAndOnEveryInstructionSetWithDotProd
     const Input in(c.tokens, c.cols, c.terms, 4);
     const auto first = run_linear(isas[0], c, w.m, in);
     for (const Isa& isa : isas)
-      for (bool packed_panels : {true, false}) {
-        const auto y = run_linear(isa, c, w.m, in, packed_panels);
-        EXPECT_EQ(std::memcmp(y.data(), first.data(), y.size() * 4), 0) << describe(isa, c) << (packed_panels ? " packed" : "");
-      }
+      for (bool packed : {true, false})
+        for (bool paired : {true, false}) {
+          const auto y = run_linear(isa, c, w.m, in, {.packed_panels = packed, .paired_columns = paired});
+          EXPECT_EQ(std::memcmp(y.data(), first.data(), y.size() * 4), 0)
+              << describe(isa, c) << (packed ? " packed" : "") << (paired ? " paired" : "");
+        }
   }
 }
 

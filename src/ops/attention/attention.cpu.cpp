@@ -36,8 +36,9 @@ LILY_SIMD std::int64_t padded_dim(const AttentionArgs& a) { return div_up(a.head
 /// Rows whose sums and q fit the scratch beside one block of keys.
 LILY_SIMD int prefill_rows(const AttentionArgs& a) {
   const std::int64_t padded = padded_dim(a), share = a.heads / a.kv_heads;
-  const std::int64_t block = 2 * kMostKeys * (padded + 1) + 8 * kTileHeads * kMostKeys;  // floats: K, V, their scales, scores
-  const std::int64_t fit = (std::int64_t(kCpuScratchBytes) / 4 - block) / (share * (2 * padded + 4));
+  const std::int64_t block = 2 * kMostKeys * (padded + 1) + 8 * kTileHeads * kMostKeys +  // floats: K, V, their scales, scores
+                             kMostKeys + kMostKeys / kPair * padded;                      // pair sums
+  const std::int64_t fit = (std::int64_t(kCpuScratchBytes) / 4 - block) / (share * (2 * padded + 5));
   return fit < 1 ? 1 : fit < kPrefillRows ? int(fit) : kPrefillRows;
 }
 
@@ -91,15 +92,22 @@ static void prefill_int16(const AttentionArgs& a, const PrefillUnit& u, CpuScrat
   auto* p = reinterpret_cast<std::int16_t*>(scores + kTurnRows * kTileHeads * kKeys16);  // likewise
   float* k_scale = scores + 2 * kTurnRows * kTileHeads * kKeys16;
   auto* words = reinterpret_cast<std::uint32_t*>(k_scale + 2 * kKeys16);
-  const Int16Block block{words, words + kKeys16 * padded / 2, k_scale, k_scale + kKeys16, dim, key_words};
-  float* o = reinterpret_cast<float*>(words + kKeys16 * padded);
+  auto* k_pairs = reinterpret_cast<std::int32_t*>(words + kKeys16 * padded);
+  std::int32_t* v_pairs = k_pairs + kKeys16;
+  const bool paired = a.paired && adds_beside_products();
+  const Int16Block block{words, words + kKeys16 * padded / 2, k_scale, k_scale + kKeys16, dim, key_words, k_pairs, v_pairs, paired};
+  float* o = reinterpret_cast<float*>(v_pairs + kKeys16 / kPair * padded);
   const HeadSums sums{o + heads * padded, o + heads * (padded + 1), o, padded};
   float* q_scale = sums.l + heads;                                  // [rows][share]
   auto* q = reinterpret_cast<std::uint32_t*>(q_scale + heads);      // [rows][share][q_words]
+  auto* q_pairs = reinterpret_cast<std::int32_t*>(q + heads * q_words);
   clear_sums(sums, heads);
   for (std::int64_t i = 0; i < heads; ++i) {
     const float* from = a.q + ((u.row + i / share) * a.heads + u.head + i % share) * dim;
     q_scale[i] = round_query(from, dim, reinterpret_cast<std::int16_t*>(q + i * q_words)) * scale;
+#if defined(__AVX512F__)
+    q_pairs[i] = -paired_products(q + i * q_words, key_words / 2 * 2);
+#endif
   }
   for (std::int64_t k0 = 0; k0 < u.keys(); k0 += kKeys16) {
     const int have = u.keys() - k0 < kKeys16 ? int(u.keys() - k0) : kKeys16;
@@ -111,9 +119,10 @@ static void prefill_int16(const AttentionArgs& a, const PrefillUnit& u, CpuScrat
         Turn turns[kTurnRows] = {};
         for (int r = r0; r < u.rows && r < r0 + kTurnRows; ++r) {
           const std::int64_t i = std::int64_t(r) * share + h;
-          turns[r - r0] = {u.keys_seen(r, k0, kKeys16), {q + i * q_words, q_words, q_scale + i}, {sums.m + i, sums.l + i, sums.o + i * padded, padded}};
+          turns[r - r0] = {u.keys_seen(r, k0, kKeys16), {q + i * q_words, q_words, q_scale + i, q_pairs + i}, {sums.m + i, sums.l + i, sums.o + i * padded, padded}};
         }
-        attend_block16<decltype(width)::value>(block, turns, scores, p);
+        if (paired) attend_block16<decltype(width)::value, kCanPair>(block, turns, scores, p);
+        else attend_block16<decltype(width)::value, false>(block, turns, scores, p);
       });
     }
   }

@@ -17,6 +17,7 @@ AttentionArgs bind_attention(const plan::Op& op, const Pass& pass) {
           .kv_heads = pass.shape->kv_heads,
           .head_dim = pass.shape->head_dim,
           .decode = pass.plan->phase == plan::Phase::decode,
+          .paired = pass.techniques.paired_columns,
           .packed = pass.techniques.packed_attention};
 }
 

@@ -2,11 +2,16 @@
 // Same rules as ops/simd.h.
 //
 // Each vector that takes part has a scale of its own, so that all sums are exact in 32 bits whatever the values are:
-//   K of a key: Euclidean norm below 2^15, its scale a power of two: the larger of its values, with 8 significant bits, stay exact.
-//   q: Euclidean norm up to 65000, so that no partial sum of q·k passes 65000·2^15 < 2^31 (Cauchy-Schwarz).
+//   K of a key: Euclidean norm below 2^15, values below 2^14, its scale a power of two: the larger of its values, with 8 significant
+//     bits, stay exact.
+//   q: Euclidean norm up to 65000, so that no sum of q·k passes 65000·2^15 < 2^31 (Cauchy-Schwarz); values up to 16383.
 //   V of a key: largest value below 2^12, its scale a power of two.
-//   the weights p of a block's keys (times V's scales): below 2^15 each and 524,000 together, 524,000·2^12 < 2^31.
+//   the weights p of a block's keys (times V's scales): up to 28671 each and 524,000 together, 524,000·2^12 < 2^31.
 // A vector with a NaN or an infinity has NaN for its scale, and so has all that it takes part in.
+//
+// Paired, two words are multiplied at once, as gemm's paired columns are (ops/matmul/gemm_panel.h): with x, x' of one operand and y, y'
+// of the other, x·y + x'·y' = (x + y')·(x' + y) − x·x' − y·y', where y·y' is summed once a block of keys and x·x' once a row. Hence the
+// bounds on values: the sums of two must be 16-bit integers. Sums in 32 bits may wrap on the way; the result does not.
 #pragma once
 
 #include <string.h>
@@ -19,8 +24,8 @@ namespace lily::ops::LILY_ISA {
 constexpr int kKeys16 = 128;  // keys of a block: as kKeys
 static_assert(kKvBlockTokens % kKeys16 == 0 && kKeys16 % kKeys == 0);
 
-constexpr float kQueryNorm = 65000, kQueryMost = 32767, kKeyNorm = 0x1p14f, kValueMost = 0x1p11f;  // K, V: from these up to their doubles
-constexpr float kWeightMost = 32767, kWeightSum = 524000;
+constexpr float kQueryNorm = 65000, kQueryMost = 16383, kKeyMost = 0x1p13f, kValueMost = 0x1p11f;  // K, V: from these up to their doubles
+constexpr float kWeightMost = 28671, kWeightSum = 524000;
 
 /// 16-bit integers that a vector was multiplied into: value = integer · back, integer = round(value · into).
 struct Scale {
@@ -44,6 +49,17 @@ LILY_SIMD I32 dot16(I32 sum, Bytes a, Bytes b) {
   __asm__("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
   return sum;
 }
+constexpr bool kCanPair = true;
+LILY_SIMD Bytes add16(Bytes a, Bytes b) { return _mm512_add_epi16(a, b); }
+/// Σ over words 2i, 2i + 1 of n words of the products of their halves.
+LILY_SIMD std::int32_t paired_products(const std::uint32_t* p, int n) {
+  I32 sum = zero_int();
+  LILY_FOR_LANES(i, lanes, n) {
+    const Bytes x = load_words(p + i, lanes);
+    sum = dot16(sum, x, _mm512_maskz_shuffle_epi32(0x5555, x, _MM_PERM_ENUM(0xb1)));
+  }
+  return _mm512_reduce_add_epi32(sum);
+}
 /// Halves of words from the two vectors, rounded to the nearest integers.
 LILY_SIMD Bytes round_halves(F32 low, F32 high) {
   return _mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_cvtps_epi32(low), _mm512_slli_epi32(_mm512_cvtps_epi32(high), 16));
@@ -52,6 +68,8 @@ LILY_SIMD void store_int16(std::int16_t* p, F32 v) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(v)));
 }
 #else
+constexpr bool kCanPair = false;
+LILY_SIMD bool adds_beside_products() { return false; }
 #if defined(__AVXVNNI__)
 LILY_SIMD I32 dot16(I32 sum, Bytes a, Bytes b) {
   __asm__("%{vex%} vpdpwssd %2, %1, %0" : "+x"(sum) : "x"(a), "x"(b));
@@ -76,21 +94,24 @@ struct Int16Block {
   std::uint32_t* v;            // [padded / kPair][kKeys16 / 2][kPair]: a panel of kPair channels after another
   float *k_scale, *v_scale;    // [kKeys16]: back; zero for V beyond the last key
   int dim, key_words;
+  std::int32_t* k_pairs;       // [kKeys16]: −Σ of the products of a key's words 2i and 2i + 1
+  std::int32_t* v_pairs;       // [kKeys16 / kPair][padded]: −Σ of those of V's words, over all keys up to the end of a pair of vectors
+  bool paired;
 };
 
 LILY_SIMD void round_keys(const KeyBlock& from, const Int16Block& to) {
   for (int key = 0; key < from.n; key += kLanes) {
     const std::uint32_t* in = key_lanes(from, key);
     std::uint32_t* out = to.k + (in - from.k);
-    F32 x[2], sum[2] = {zero(), zero()};
+    F32 x[2], sum[2] = {zero(), zero()}, most = zero();
     for (int w = 0; w < from.key_words; ++w) {
       KvBf16::unpack(load_bytes(in + w * kKvGroup), x);
-      for (int i = 0; i < 2; ++i) sum[i] = fma(x[i], x[i], sum[i]);
+      for (int i = 0; i < 2; ++i) sum[i] = fma(x[i], x[i], sum[i]), most = max(abs(x[i]), most);
     }
     float into[kLanes];
-    store(into, sqrt(sum[0] + sum[1]));
+    store(into, max(most, sqrt(sum[0] + sum[1]) * set1(0.5f)));  // a NaN stays: the second wins
     for (int i = 0; i < kLanes; ++i) {
-      const Scale s = power_scale(into[i], kKeyNorm);
+      const Scale s = power_scale(into[i], kKeyMost);
       into[i] = s.into;
       to.k_scale[key + i] = s.back;
     }
@@ -99,6 +120,12 @@ LILY_SIMD void round_keys(const KeyBlock& from, const Int16Block& to) {
       KvBf16::unpack(load_bytes(in + w * kKvGroup), x);
       store_bytes(out + w * kKvGroup, round_halves(x[0] * scale, x[1] * scale));
     }
+#if defined(__AVX512F__)
+    if (!to.paired) continue;
+    I32 pairs = zero_int();
+    for (int w = 0; w + 2 <= from.key_words; w += 2) pairs = dot16(pairs, load_bytes(out + w * kKvGroup), load_bytes(out + (w + 1) * kKvGroup));
+    store_bytes(to.k_pairs + key, subtract(zero_int(), pairs));
+#endif
   }
 }
 
@@ -126,6 +153,18 @@ LILY_SIMD void round_values(const KeyBlock& from, const Int16Block& to) {
       store_bytes(out, round_halves(x[0] * set1(into[0]), x[1] * set1(into[1])));
     }
   }
+#if defined(__AVX512F__)
+  if (!to.paired) return;
+  for (int c = 0; c < from.dim; c += kLanes) {
+    std::uint32_t* v = to.v + c / kPair * (kKeys16 / 2) * kPair + c % kPair;
+    for (int key = int(round_up(from.n, 2)); key < round_up(from.n, kPair); key += 2) store_bytes(v + key / 2 * kPair, zero_int());
+    I32 pairs = zero_int();
+    for (int key = 0; key < from.n; key += 4) {
+      pairs = subtract(pairs, dot16(zero_int(), load_bytes(v + key / 2 * kPair), load_bytes(v + (key / 2 + 1) * kPair)));
+      if (key % kPair == kPair - 4 || key + 4 >= from.n) store_bytes(to.v_pairs + key / kPair * round_up(from.dim, kPair) + c, pairs);
+    }
+  }
+#endif
 }
 
 /// One query head's integers, `dim` rounded up to whole vectors, zero beyond dim. Returns what to multiply q·k's with.
@@ -145,16 +184,36 @@ struct Int16Queries {
   const std::uint32_t* q;
   std::int64_t q_stride;
   const float* scale;  // with 1/sqrt(dim)
+  const std::int32_t* pairs;  // paired: −Σ of the products of words 2i and 2i + 1
 };
 
 /// scores[h][key … key + kPair) of Q heads.
-template <int Q>
+template <int Q, bool Paired>
 LILY_SIMD void score_tile16(Int16Block b, Int16Queries x, int key, float* scores) {
   I32 c[Q][2];
   for (int h = 0; h < Q; ++h) c[h][0] = c[h][1] = zero_int();
   const KeyBlock lanes{b.k, nullptr, 0, b.dim, b.key_words};
   const std::uint32_t *k0 = key_lanes(lanes, key), *k1 = key_lanes(lanes, key + kLanes);
-  for (int w = 0; w < b.key_words; ++w) {
+  int w = 0;
+#if defined(__AVX512F__)
+  if (Paired) {
+    const I32 p0 = load_bytes(b.k_pairs + key), p1 = load_bytes(b.k_pairs + key + kLanes);
+    for (int h = 0; h < Q; ++h) {
+      const I32 p = broadcast4(x.pairs + h);
+      c[h][0] = add(p0, p), c[h][1] = add(p1, p);
+    }
+    for (; w + 2 <= b.key_words; w += 2) {
+      const Bytes y0 = load_bytes(k0 + w * kKvGroup), y1 = load_bytes(k1 + w * kKvGroup);
+      const Bytes z0 = load_bytes(k0 + (w + 1) * kKvGroup), z1 = load_bytes(k1 + (w + 1) * kKvGroup);
+      for (int h = 0; h < Q; ++h) {
+        const Bytes y = broadcast4(x.q + h * x.q_stride + w), z = broadcast4(x.q + h * x.q_stride + w + 1);
+        c[h][0] = dot16(c[h][0], add16(y, z0), add16(z, y0));
+        c[h][1] = dot16(c[h][1], add16(y, z1), add16(z, y1));
+      }
+    }
+  }
+#endif
+  for (; w < b.key_words; ++w) {
     const Bytes y0 = load_bytes(k0 + w * kKvGroup), y1 = load_bytes(k1 + w * kKvGroup);
     for (int h = 0; h < Q; ++h) {
       const Bytes q = broadcast4(x.q + h * x.q_stride + w);
@@ -171,9 +230,10 @@ LILY_SIMD void score_tile16(Int16Block b, Int16Queries x, int key, float* scores
 }
 
 /// s[h][0 … n): scores, then their exponentials below the block's own maximum; p: their integers with V's scales, zero up to the
-/// next whole pair. keep[h]: what the sums so far are multiplied with, gain[h]: this block's integer sums.
-template <int Q>
-LILY_SIMD void softmax_step16(float* s, std::int16_t* p, int n, const float* v_scale, float* m, float* l, float* keep, float* gain) {
+/// next whole pair; pairs[h] (paired): −Σ of the products of p's words 2i and 2i + 1. keep[h]: what the sums so far are multiplied with, gain[h]: this block's integer sums.
+template <int Q, bool Paired>
+LILY_SIMD void softmax_step16(float* s, std::int16_t* p, int n, const float* v_scale, float* m, float* l, float* keep, float* gain,
+                              std::int32_t* pairs) {
   float now[Q], total[Q];
   const int vectors = (n + kPair - 1) / kPair * 2;
   for (int i = 0; i < Q; ++i) {
@@ -206,6 +266,11 @@ LILY_SIMD void softmax_step16(float* s, std::int16_t* p, int n, const float* v_s
     gain[i] = by_most > by_sum ? by_most : by_sum;  // NaN when the sum is
     const F32 into = set1(gain[i] > 0 ? 1 / gain[i] : 0);
     for (int j = 0; j < vectors; ++j) store_int16(p + i * kKeys16 + j * kLanes, load(s + i * kKeys16 + j * kLanes) * into);
+#if defined(__AVX512F__)
+    if (Paired) pairs[i] = -paired_products(reinterpret_cast<const std::uint32_t*>(p + i * kKeys16), vectors * kLanes / 2);
+#else
+    (void)pairs;
+#endif
   }
   for (int i = 0; i < Q; i += kLanes) {
     const int lanes = Q - i < kLanes ? Q - i : kLanes;
@@ -219,12 +284,34 @@ LILY_SIMD void softmax_step16(float* s, std::int16_t* p, int n, const float* v_s
 }
 
 /// o[h][c … c + kPair) ← keep[h]·o + gain[h]·Σ_key p[h][key]·V, for the panel that begins at channel c.
-template <int Q>
-LILY_SIMD void value_tile16(const Int16Block& b, int n, const std::int16_t* p, const float* keep, const float* gain, int c, HeadSums s) {
+template <int Q, bool Paired>
+LILY_SIMD void value_tile16(const Int16Block& b, int n, const std::int16_t* p, const std::int32_t* pairs, const float* keep, const float* gain,
+                            int c, HeadSums s) {
   I32 sum[Q][2];
   for (int h = 0; h < Q; ++h) sum[h][0] = sum[h][1] = zero_int();
   const std::uint32_t* v = b.v + std::int64_t(c) * (kKeys16 / 2);
-  for (int key = 0; key < n; key += 2, v += kPair) {
+  int key = 0;
+#if defined(__AVX512F__)
+  if (Paired) {
+    const std::int32_t* v_pairs = b.v_pairs + (n - 1) / kPair * round_up(b.dim, kPair) + c;
+    const I32 p0 = load_bytes(v_pairs), p1 = load_bytes(v_pairs + kLanes);
+    for (int h = 0; h < Q; ++h) {
+      const I32 own = broadcast4(pairs + h);
+      sum[h][0] = add(p0, own), sum[h][1] = add(p1, own);
+    }
+    for (; key < round_up(n, kPair); key += 4, v += 2 * kPair) {
+      const Bytes y0 = load_bytes(v), y1 = load_bytes(v + kLanes), z0 = load_bytes(v + kPair), z1 = load_bytes(v + kPair + kLanes);
+      for (int h = 0; h < Q; ++h) {
+        const Bytes y = broadcast4(p + h * kKeys16 + key), z = broadcast4(p + h * kKeys16 + key + 2);
+        sum[h][0] = dot16(sum[h][0], add16(y, z0), add16(z, y0));
+        sum[h][1] = dot16(sum[h][1], add16(y, z1), add16(z, y1));
+      }
+    }
+  }
+#else
+  (void)pairs;
+#endif
+  for (; key < n; key += 2, v += kPair) {
     const Bytes v0 = load_bytes(v), v1 = load_bytes(v + kLanes);
     for (int h = 0; h < Q; ++h) {
       const Bytes w = broadcast4(p + h * kKeys16 + key);
@@ -249,21 +336,22 @@ struct Turn {
 };
 
 /// One more block of keys for Q heads of the rows. scores, p: [kTurnRows][Q][kKeys16].
-template <int Q>
+template <int Q, bool Paired>
 static void attend_block16(Int16Block b, const Turn* turns, float* scores, std::int16_t* p) {
   float keep[kTurnRows][Q], gain[kTurnRows][Q];
+  std::int32_t pairs[kTurnRows][Q];
   for (int key = 0; key < kKeys16; key += kPair) {
     for (int r = 0; r < kTurnRows; ++r) {
-      if (key < turns[r].n) score_tile16<Q>(b, turns[r].q, key, scores + r * Q * kKeys16);
+      if (key < turns[r].n) score_tile16<Q, Paired>(b, turns[r].q, key, scores + r * Q * kKeys16);
     }
   }
   for (int r = 0; r < kTurnRows; ++r) {
     const Turn& t = turns[r];
-    if (t.n > 0) softmax_step16<Q>(scores + r * Q * kKeys16, p + r * Q * kKeys16, t.n, b.v_scale, t.sums.m, t.sums.l, keep[r], gain[r]);
+    if (t.n > 0) softmax_step16<Q, Paired>(scores + r * Q * kKeys16, p + r * Q * kKeys16, t.n, b.v_scale, t.sums.m, t.sums.l, keep[r], gain[r], pairs[r]);
   }
   for (int c = 0; c < b.dim; c += kPair) {
     for (int r = 0; r < kTurnRows; ++r) {
-      if (turns[r].n > 0) value_tile16<Q>(b, turns[r].n, p + r * Q * kKeys16, keep[r], gain[r], c, turns[r].sums);
+      if (turns[r].n > 0) value_tile16<Q, Paired>(b, turns[r].n, p + r * Q * kKeys16, pairs[r], keep[r], gain[r], c, turns[r].sums);
     }
   }
 }

@@ -55,10 +55,9 @@ static ExpertUnit expert_unit(bool decode, const std::int32_t* groups, std::int6
 // f(m, input rows, whether they are the unit's last) for the unit's pairs, as many at a time as a product takes.
 template <class Args, class F>
 LILY_SIMD void for_pair_blocks(const Args& a, const ExpertUnit& u, const std::int32_t* pairs, InputRows in, F f) {
-  const bool alone = !a.grouped && !a.decode;  // each pair reads its expert's weights anew
-  const std::int32_t most = alone ? 1 : a.adaptive_tiles ? kBlockTokens : kFullTiles;
-  in.adaptive_tiles = a.adaptive_tiles;
-  in.packed_panels = a.packed_panels;
+  const bool alone = !a.techniques.grouped_experts && !a.decode;  // each pair reads its expert's weights anew
+  const std::int32_t most = alone ? 1 : a.techniques.adaptive_tiles ? kBlockTokens : kFullTiles;
+  in.techniques = a.techniques;
   for (std::int32_t p = u.first; p < u.end; p += most) {
     in.pairs = pairs + p;
     f(u.end - p <= most ? u.end - p : most, in, u.end - p <= most);

@@ -19,7 +19,7 @@ struct ExpertLinearArgs {
   float* y;              // [rows·k, w.rows]
   int rows, k;
   bool decode;
-  bool grouped = true, adaptive_tiles = true, packed_panels = true;  // prefill, see ops/techniques.h
+  Techniques techniques = {};
 };
 ExpertLinearArgs bind_expert_linear(const plan::Op& op, const Pass& pass);
 void expert_linear_ref(const ExpertLinearArgs& a);
@@ -35,7 +35,7 @@ struct ExpertInArgs {
   float* h;              // [rows·k, gate.rows]
   int rows, k;
   bool decode;
-  bool grouped = true, adaptive_tiles = true, packed_panels = true;  // prefill, see ops/techniques.h
+  Techniques techniques = {};
 };
 ExpertInArgs bind_expert_in(const plan::Op& op, const Pass& pass);
 
@@ -54,7 +54,7 @@ struct ExpertOutArgs {
   float* residual;           // [rows, down.rows]
   int rows, k;
   bool decode;
-  bool grouped = true, adaptive_tiles = true, packed_panels = true;  // prefill, see ops/techniques.h
+  Techniques techniques = {};
 };
 ExpertOutArgs bind_expert_out(const plan::Op& op, const Pass& pass);
 }  // namespace lily::ops

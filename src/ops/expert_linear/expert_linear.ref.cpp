@@ -19,9 +19,7 @@ void bind_input(Args& a, const plan::Op& op, const Pass& pass, const float*& x, 
   a.rows = pass.rows;
   a.k = pass.shape->experts_per_token;
   a.decode = pass.plan->phase == plan::Phase::decode;
-  a.grouped = pass.techniques.grouped_experts;
-  a.adaptive_tiles = pass.techniques.adaptive_tiles;
-  a.packed_panels = pass.techniques.packed_panels;
+  a.techniques = pass.techniques;
 }
 
 }  // namespace

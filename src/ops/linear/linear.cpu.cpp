@@ -57,7 +57,7 @@ void linear_run(const LinearArgs& a, std::int64_t begin, std::int64_t end, CpuSc
     linear_decode(a, in, begin, end, arena);
     return;
   }
-  in.packed_panels = a.packed_panels;
+  in.techniques = a.techniques;
   const std::int64_t blocks = div_up(a.w.rows, kBlockRows);
   float* out = arena.take<float>(kBlockTokens * kBlockRows);
   for (std::int64_t u = begin; u < end; ++u) {

@@ -15,7 +15,7 @@ struct LinearArgs {
   float* y;                // [rows, w.rows]
   int rows;
   bool decode;             // few rows, each weight read once; results of a row do not depend on the others either way
-  bool packed_panels = true;  // prefill, see ops/techniques.h
+  Techniques techniques = {};
 };
 LinearArgs bind_linear(const plan::Op& op, const Pass& pass);
 void linear_ref(const LinearArgs& a);

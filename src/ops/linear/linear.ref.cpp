@@ -8,7 +8,7 @@ LinearArgs bind_linear(const plan::Op& op, const Pass& pass) {
   LinearArgs a{.activations = op.activations, .w = pass.weight(op), .y = pass.at<float>(op.writes[0])};
   a.rows = pass.rows_of(op.reads[0]);
   a.decode = pass.plan->phase == plan::Phase::decode;
-  a.packed_panels = pass.techniques.packed_panels;
+  a.techniques = pass.techniques;
   a.residual = op.kind == plan::OpKind::linear_add ? pass.at<const float>(op.reads[1]) : nullptr;
   if (op.activations == plan::Activations::f32) {
     a.x = pass.at<const float>(op.reads[0]);

@@ -1,12 +1,11 @@
 // Codes and scales of quantised rows as the checkpoint stores them, unpacked into scratch.
 #pragma once
 
+#include "ops/cpu_units.h"
 #include "ops/matmul/dot.h"
 #include "ops/matmul/matmul.h"
 
 namespace lily::ops::LILY_ISA {
-
-LILY_SIMD std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
 
 /// Codes k … k + n − 1 of a row, one a byte. k is a multiple of 32, or of 8; n is any. Reads no byte beyond the last code's.
 LILY_SIMD void unpack_codes(const std::byte* row, int bits, std::int64_t k, std::int64_t n, std::uint8_t* out) {

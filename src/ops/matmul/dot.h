@@ -61,6 +61,9 @@ LILY_SIMD I32 zero_int() { return _mm512_setzero_si512(); }
 LILY_SIMD I32 as_int(Bytes b) { return b; }
 LILY_SIMD Bytes as_bytes(I32 a) { return a; }
 LILY_SIMD I32 add(I32 a, I32 b) { return _mm512_add_epi32(a, b); }
+LILY_SIMD I32 subtract(I32 a, I32 b) { return _mm512_sub_epi32(a, b); }
+LILY_SIMD Bytes add_bytes(Bytes a, Bytes b) { return _mm512_add_epi8(a, b); }
+LILY_SIMD Bytes set1_byte(int x) { return _mm512_set1_epi8(char(x)); }
 LILY_SIMD I32 times256(I32 a) { return _mm512_slli_epi32(a, 8); }
 LILY_SIMD F32 to_float(I32 a) { return _mm512_cvtepi32_ps(a); }
 LILY_SIMD Bytes load_bytes(const void* p) { return _mm512_loadu_si512(p); }
@@ -110,6 +113,9 @@ LILY_SIMD F32 over_lanes(const LaneGroups& g, const float* values, std::int64_t 
   return _mm512_permutexvar_ps(g.lane, _mm512_loadu_ps(values + (col >> g.shift)));
 }
 
+/// Whether vectors of integers are added by other ports than multiply them.
+LILY_SIMD bool adds_beside_products() { return __builtin_cpu_is("amd"); }
+
 template <bool kWide>
 struct Dot {
   I32 a = _mm512_setzero_si512();
@@ -127,6 +133,9 @@ LILY_SIMD I32 zero_int() { return _mm256_setzero_si256(); }
 LILY_SIMD I32 as_int(Bytes b) { return b; }
 LILY_SIMD Bytes as_bytes(I32 a) { return a; }
 LILY_SIMD I32 add(I32 a, I32 b) { return _mm256_add_epi32(a, b); }
+LILY_SIMD I32 subtract(I32 a, I32 b) { return _mm256_sub_epi32(a, b); }
+LILY_SIMD Bytes add_bytes(Bytes a, Bytes b) { return _mm256_add_epi8(a, b); }
+LILY_SIMD Bytes set1_byte(int x) { return _mm256_set1_epi8(char(x)); }
 LILY_SIMD I32 times256(I32 a) { return _mm256_slli_epi32(a, 8); }
 LILY_SIMD F32 to_float(I32 a) { return _mm256_cvtepi32_ps(a); }
 LILY_SIMD Bytes load_bytes(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
@@ -218,6 +227,9 @@ LILY_SIMD I32 zero_int() { return vdupq_n_s32(0); }
 LILY_SIMD I32 as_int(Bytes b) { return vreinterpretq_s32_u8(b); }
 LILY_SIMD Bytes as_bytes(I32 a) { return vreinterpretq_u8_s32(a); }
 LILY_SIMD I32 add(I32 a, I32 b) { return vaddq_s32(a, b); }
+LILY_SIMD I32 subtract(I32 a, I32 b) { return vsubq_s32(a, b); }
+LILY_SIMD Bytes add_bytes(Bytes a, Bytes b) { return vaddq_u8(a, b); }
+LILY_SIMD Bytes set1_byte(int x) { return vdupq_n_u8(std::uint8_t(x)); }
 LILY_SIMD I32 times256(I32 a) { return vshlq_n_s32(a, 8); }
 LILY_SIMD F32 to_float(I32 a) { return vcvtq_f32_s32(a); }
 LILY_SIMD Bytes load_bytes(const void* p) { return vld1q_u8(static_cast<const std::uint8_t*>(p)); }

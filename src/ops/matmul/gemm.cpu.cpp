@@ -13,26 +13,34 @@
 
 namespace lily::ops::LILY_ISA {
 
-// kLanes rows of bytes, `stride` apart, interleaved by dwords; `nibbles`: each dword makes one of even and one of odd columns.
-// out: dword i of vector v at (i·step)·2·kByteLanes.
-LILY_SIMD void interleave_nibbles(const std::byte* in, std::int64_t stride, int cols, std::uint8_t* out) {
+// kLanes rows of codes of 4 bits, `stride` bytes apart, into one vector of a panel: interleaved by dwords, each of which makes one of
+// even and one of odd columns unless the panel is packed. out: dword i of vector v at (i·step)·2·kByteLanes. pairs (paired): −Σ E·O
+// [segment][kBlockRows].
+template <Form kForm>
+LILY_SIMD void interleave_nibbles(const std::byte* in, std::int64_t stride, int cols, std::uint8_t* out, std::int32_t* pairs) {
   for (int k = 0; k < cols; k += 32, in += 16) {
     Bytes d[4];
     load_transposed(in, stride, d);
+    if constexpr (kForm == Form::packed) {
 #pragma GCC unroll 4
-    for (int j = 0; j < 4; ++j, out += 4 * kByteLanes) {
-      store_bytes(out, low_nibbles(d[j]));
-      store_bytes(out + 2 * kByteLanes, high_nibbles(d[j]));
+      for (int j = 0; j < 4; ++j, out += 2 * kByteLanes) store_bytes(out, d[j]);
+    } else {
+      TileDot<kForm> dot;
+#pragma GCC unroll 4
+      for (int j = 0; j < 4; ++j, out += 4 * kByteLanes) {
+        Bytes even = low_nibbles(d[j]), odd = high_nibbles(d[j]);
+        if constexpr (kForm == Form::paired) {
+          even = add_bytes(even, set1_byte(-8)), odd = add_bytes(odd, set1_byte(120));
+          dot.step(odd, even);
+        }
+        store_bytes(out, even);
+        store_bytes(out + 2 * kByteLanes, odd);
+      }
+      if constexpr (kForm == Form::paired) {
+        std::int32_t* to = pairs + k / kQuantGroup * kBlockRows;
+        store_bytes(to, as_bytes(subtract(k % kQuantGroup ? as_int(load_bytes(to)) : zero_int(), dot.total())));
+      }
     }
-  }
-}
-// The same without taking the nibbles apart.
-LILY_SIMD void interleave_packed(const std::byte* in, std::int64_t stride, int cols, std::uint8_t* out) {
-  for (int k = 0; k < cols; k += 32, in += 16) {
-    Bytes d[4];
-    load_transposed(in, stride, d);
-#pragma GCC unroll 4
-    for (int j = 0; j < 4; ++j, out += 2 * kByteLanes) store_bytes(out, d[j]);
   }
 }
 LILY_SIMD void interleave_bytes(const std::uint8_t* even, const std::uint8_t* odd, std::int64_t stride, int cols,
@@ -50,31 +58,35 @@ LILY_SIMD void interleave_bytes(const std::uint8_t* even, const std::uint8_t* od
 }
 
 // Codes of kLanes rows from r0 (those ≥ end repeat the last), columns k … k + cols, into one vector of a panel.
-static void unpack_vector(const Matrix& w, std::int64_t r0, std::int64_t end, std::int64_t k, int cols, bool packed,
-                          std::uint8_t* out) {
+static void unpack_vector(const Matrix& w, std::int64_t r0, std::int64_t end, std::int64_t k, int cols,
+                          [[maybe_unused]] Form form, std::uint8_t* out, std::int32_t* pairs) {
   const std::byte* data = w.data + k * w.bits / 8;
-  alignas(64) std::uint8_t buffer[kLanes * kPanelCols];  // or of half the bytes for packed columns, twice as many
+  alignas(64) std::uint8_t buffer[kLanes * kMostPanelCols / 2];
   if (w.bits == 4) {
     const std::byte* in = data + r0 * w.row_bytes;
     std::int64_t stride = w.row_bytes;
     if (r0 + kLanes > end) {
       in = reinterpret_cast<const std::byte*>(buffer);
-      stride = kPackedPanelCols / 2;
+      stride = kMostPanelCols / 2;
       for (int i = 0; i < kLanes; ++i) {
         const std::int64_t row = r0 + i < end ? r0 + i : end - 1;
         memcpy(buffer + i * stride, data + row * w.row_bytes, std::size_t(cols / 2));
       }
     }
-    packed ? interleave_packed(in, stride, cols, out) : interleave_nibbles(in, stride, cols, out);
-    return;
+#if defined(__AVX512F__)
+    if (form == Form::packed) return interleave_nibbles<Form::packed>(in, stride, cols, out, pairs);
+    if (form == Form::paired) return interleave_nibbles<Form::paired>(in, stride, cols, out, pairs);
+#endif
+    return interleave_nibbles<Form::bytes>(in, stride, cols, out, pairs);
   }
-  std::uint8_t codes[kPanelCols];
+  constexpr int kCols = panel_cols(Form::bytes);
+  std::uint8_t codes[kCols];
   for (int i = 0; i < kLanes; ++i) {
     const std::int64_t row = r0 + i < end ? r0 + i : end - 1;
     unpack_codes(w.data + row * w.row_bytes, w.bits, k, cols, codes);
-    split_bytes(codes, cols, buffer + i * kPanelCols, buffer + i * kPanelCols + kPanelCols / 2);
+    split_bytes(codes, cols, buffer + i * kCols, buffer + i * kCols + kCols / 2);
   }
-  interleave_bytes(buffer, buffer + kPanelCols / 2, kPanelCols, cols, out);
+  interleave_bytes(buffer, buffer + kCols / 2, kCols, cols, out);
 }
 
 // Scales (or biases) of kLanes rows as [group][kBlockRows].
@@ -99,56 +111,65 @@ static void unpack_scales(const std::byte* from, std::int64_t row_bytes, DType t
   }
 }
 
-// How a block is multiplied. All forms give the same bits.
-enum class Form { bytes, packed, amx };
-
-// Packed panels are written and read in half the bytes, but every tile takes the nibbles apart again. Processors of AMD have
-// ports for that besides those that multiply; others gain while a panel has few tiles (ops/linear/NOTES.md). The tile registers
-// of AMX have little to do for a few rows.
-static Form form_of([[maybe_unused]] const Matrix& w, [[maybe_unused]] const InputRows& in, [[maybe_unused]] int m) {
+// Which form is the fastest (ops/linear/NOTES.md). Packed panels are written and read in half the bytes, but every tile takes the
+// nibbles apart again; paired columns need two additions a product. Processors of AMD have ports for both besides those that
+// multiply; others gain from packed panels while one has few tiles. The tile registers of AMX have little to do for a few rows.
+static Form form_of(const Matrix& w, [[maybe_unused]] const InputRows& in, [[maybe_unused]] int m) {
 #if defined(__AVX512F__)
-  const bool can_pack = w.bits == 4 && in.packed_panels;
+  const bool can_pack = w.bits == 4 && in.techniques.packed_panels;
 #if defined(LILY_AMX)
   return can_pack && m <= 24 ? Form::packed : Form::amx;
 #else
-  return can_pack && (m <= 64 || __builtin_cpu_is("amd")) ? Form::packed : Form::bytes;
+  const bool ports = adds_beside_products();
+  if (ports && w.bits == 4 && w.group >= kQuantGroup && !two_terms(in) && in.techniques.paired_columns) return Form::paired;
+  if (can_pack && (ports || m <= 64)) return Form::packed;
 #endif
-#else
-  return Form::bytes;
 #endif
+  return w.bits > 4 ? Form::wide : Form::bytes;
+}
+
+using RunPanels = void (*)(const Panel&, int panels, const std::byte* const* rows, const InputRows&, std::int64_t k, int cols,
+                           int group, int m, Ahead*, float* out);
+template <int kTerms>
+static RunPanels run_of(Form form) {
+  switch (form) {
+#if defined(__AVX512F__)
+    case Form::packed: return gemm_panels<Form::packed, kTerms>;
+    case Form::paired: return gemm_panels<Form::paired, 1>;
+#endif
+#if defined(LILY_AMX)
+    case Form::amx: return amx::gemm_panels<kTerms>;
+#endif
+    case Form::wide: return gemm_panels<Form::wide, kTerms>;
+    default: return gemm_panels<Form::bytes, kTerms>;
+  }
 }
 
 void gemm_block(const Matrix& w, std::int64_t r0, int n, const InputRows& in, int m, const NextRows& next, float* out,
                 Arena arena) {
-  auto* codes = arena.take<std::uint8_t>(kBlockRows * kPanelCols);
-  float* scales = arena.take<float>(kMostGroups * kBlockRows);
-  float* biases = arena.take<float>(kMostGroups * kBlockRows);
+  auto* codes = arena.take<std::uint8_t>(kBlockRows * kMostPanelCols);
+  float* scales = arena.take<float>(kMostPanelCols / 32 * kBlockRows);
+  float* biases = arena.take<float>(kMostPanelCols / 32 * kBlockRows);
+  auto* pairs = arena.take<std::int32_t>(kMostPanelCols / kQuantGroup * kBlockRows);
   auto** rows = arena.take<const std::byte*>(kBlockTokens);
   for (int i = 0; i < m; ++i) rows[i] = quantized_row(in, i);
-  const bool two = two_terms(in), wide = w.bits > 4;
+  const bool two = two_terms(in);
   const Form form = form_of(w, in, m);
-  auto* run = wide ? (two ? gemm_panels<true, false, 2> : gemm_panels<true, false, 1>)
-                   : (two ? gemm_panels<false, false, 2> : gemm_panels<false, false, 1>);
+  const RunPanels run = two ? run_of<2>(form) : run_of<1>(form);
   int tiles = tiles_of(m);
-#if defined(__AVX512F__)
-  if (form == Form::packed) run = two ? gemm_panels<false, true, 2> : gemm_panels<false, true, 1>;
-#endif
 #if defined(LILY_AMX)
-  if (form == Form::amx) {
-    run = two ? amx::gemm_panels<2> : amx::gemm_panels<1>;
-    tiles = amx::tiles_of(m);
-  }
-  const amx::TileRegisters registers(form == Form::amx ? amx::tile_height(in, m) : 0, segments_of(int(w.group), kPanelCols));
+  if (form == Form::amx) tiles = amx::tiles_of(m);
+  const amx::TileRegisters registers(form == Form::amx ? amx::tile_height(in, m) : 0, segments_of(int(w.group), amx::kCols));
 #endif
   const std::int64_t end = r0 + n;
   const int panels = (n + kPanelRows - 1) / kPanelRows, group = int(w.group);
-  const int most_cols = form == Form::packed ? kPackedPanelCols : kPanelCols;
+  const int most_cols = panel_cols(form);
   Ahead ahead = ahead_of(next, tiles * panels * int(w.cols / 32));
   for (std::int64_t k = 0; k < w.cols; k += most_cols) {
     const int cols = int(w.cols - k < most_cols ? w.cols - k : std::int64_t(most_cols));
     for (int v = 0; v < 2 * panels; ++v) {
       const std::int64_t row = r0 + v * kLanes < end ? r0 + v * kLanes : end - 1;
-      unpack_vector(w, row, end, k, cols, form == Form::packed, codes + v / 2 * kPanelBytes + v % 2 * kByteLanes);
+      unpack_vector(w, row, end, k, cols, form, codes + v / 2 * kPanelBytes + v % 2 * kByteLanes, pairs + v * kLanes);
       unpack_scales(w.scales, w.scale_row_bytes, w.scale_type, row, end, k / group, cols / group, scales + v * kLanes);
       if (two)  // a sum counts in units of a 256th of the input's scale
         for (int g = 0; g < cols / group; ++g) {
@@ -157,7 +178,7 @@ void gemm_block(const Matrix& w, std::int64_t r0, int n, const InputRows& in, in
         }
       unpack_scales(w.biases, w.scale_row_bytes, w.scale_type, row, end, k / group, cols / group, biases + v * kLanes);
     }
-    run(codes, panels, scales, biases, rows, in, k, cols, group, m, &ahead, out);
+    run({codes, scales, biases, pairs}, panels, rows, in, k, cols, group, m, &ahead, out);
   }
 }
 

@@ -1,8 +1,14 @@
 // A block's panels in scratch, and what is asked for ahead while they are multiplied: what every form of gemm's tiles shares.
 //
-// A panel is 2·kLanes weight rows, interleaved by dwords. Either each code has a byte, and a vector holds the same four columns (all
-// even, or all odd, as the input is laid out) of kLanes rows; or the panel is packed: 4-bit codes as they lie in the checkpoint, so
-// that a vector holds four even and four odd columns in its low and high nibbles, and the panel twice as many columns.
+// A panel is 2·kLanes weight rows, interleaved by dwords: a vector holds the same four columns (all even, or all odd, as the input is
+// laid out) of kLanes rows. A packed panel has the codes of 4 bits as they lie in the checkpoint, so that a vector holds four even and
+// four odd columns in its low and high nibbles, and the panel twice as many columns.
+//
+// Paired columns are Winograd's inner product (A new algorithm for inner product, IEEE Transactions on Computers C-17, 1968). For an
+// even and an odd column, codes e, o and values x, y, with E = e − 8 and O = o + 120:
+//   e·x + o·y = (E + y)·(O + x) − E·O + (8·x − 120·y − x·y)
+// one product of a signed and an unsigned byte and two additions in place of two products; E·O is summed once a panel, the rest once a
+// row of input (plan/quant_layout.h, whose values stay within ±120 that the bytes hold the sums). The integers are the same.
 #pragma once
 
 #include "ops/cpu_units.h"
@@ -10,13 +16,28 @@
 
 namespace lily::ops::LILY_ISA {
 
+// How a panel's codes lie and how they are multiplied. All forms give the same bits.
+enum class Form {
+  wide,    // a byte a code of up to 8 bits
+  bytes,   // a byte a code of up to 4 bits
+  packed,  // two codes a byte
+  paired,  // a byte a code: E and O
+  amx,     // a byte a code, multiplied by tile registers
+};
+
 constexpr int kPanelRows = 2 * kLanes;
-constexpr int kPanelCols = 512;  // a multiple of every group
-constexpr int kPackedPanelCols = 2 * kPanelCols;
-constexpr int kMostGroups = kPackedPanelCols / 32;  // of weights in a panel
-constexpr int kPanelBytes = kPanelRows * kPanelCols;
+constexpr int kMostPanelCols = 2048;
+constexpr int kPanelBytes = kPanelRows * kMostPanelCols;  // from one panel to the next
+/// Multiples of every group; the fastest ones (ops/linear/NOTES.md).
+constexpr int panel_cols(Form form) { return form == Form::paired ? 2048 : form == Form::packed ? 1024 : 512; }
+// What is multiplied of a panel: its codes, scales and biases [group][kBlockRows] and, paired, −Σ E·O [segment][kBlockRows].
+struct Panel {
+  const std::uint8_t* codes;
+  const float *scales, *biases;
+  const std::int32_t* pairs;
+};
 // What to ask for while multiplying: a block's codes, scales and biases, each of them in one piece, in the order of memory, then
-// rows of input; `rate` lines for every segment: evenly, since a core has few requests under way at a time and waits when they
+// rows of input; `rate` lines for every 32 columns of a tile: evenly, since a core has few requests under way at a time and waits when they
 // are all taken.
 struct Ahead {
   const std::byte *line, *end;

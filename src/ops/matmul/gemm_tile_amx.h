@@ -10,6 +10,7 @@
 namespace lily::ops::LILY_ISA::amx {
 
 constexpr int kTileTokens = 16;
+constexpr int kCols = panel_cols(Form::amx);
 static_assert(kFullTiles % kTileTokens == 0 && kFullTiles <= kBlockTokens && kLanes == 16);
 
 // Which tile register holds what.
@@ -23,7 +24,7 @@ LILY_SIMD void order_memory() { __asm__ volatile("" : : : "memory"); }
 LILY_SIMD int tiles_of(int m) { return (m + kTileTokens - 1) / kTileTokens; }
 
 // All tiles of a block have one height, since to set it takes as long as a tile.
-LILY_SIMD int tile_height(const InputRows& in, int m) { return in.adaptive_tiles ? (m + tiles_of(m) - 1) / tiles_of(m) : kTileTokens; }
+LILY_SIMD int tile_height(const InputRows& in, int m) { return in.techniques.adaptive_tiles ? (m + tiles_of(m) - 1) / tiles_of(m) : kTileTokens; }
 
 // The tile registers, set up while a block is multiplied. height 0: it is not by them.
 class TileRegisters {
@@ -55,9 +56,9 @@ class TileRegisters {
 // Up to kTileTokens rows of input over a panel's columns.
 template <int kTerms>
 struct PackedInput {
-  std::int8_t values[kTerms][kTileTokens][kPanelCols];  // dwords of even and of odd columns in turn
-  float scales[kPanelCols / kQuantGroup][kTileTokens];
-  float sums[kPanelCols / 32][kTileTokens];  // of weight groups
+  std::int8_t values[kTerms][kTileTokens][kCols];  // dwords of even and of odd columns in turn
+  float scales[kCols / kQuantGroup][kTileTokens];
+  float sums[kCols / 32][kTileTokens];  // of weight groups
 };
 
 template <int kTerms>
@@ -94,7 +95,7 @@ LILY_SIMD void tile_dots(const PackedInput<kTerms>& x, int col, const std::uint8
   _tile_loadd(LILY_CODES, codes, 2 * kByteLanes);
   for (int i = 0; i < kTerms; ++i) {
     _tile_zero(LILY_SUMS);
-    _tile_loadd(LILY_INPUT, &x.values[i][0][col], kPanelCols);
+    _tile_loadd(LILY_INPUT, &x.values[i][0][col], kCols);
     _tile_dpbsud(LILY_SUMS, LILY_INPUT, LILY_CODES);
     _tile_stored(LILY_SUMS, sums->at[i], 64);
   }
@@ -141,9 +142,8 @@ static void gemm_tile(const PackedInput<kTerms>& x, const std::uint8_t* codes, c
 }
 
 template <int kTerms>  // codes of any width fit
-static void gemm_panels(const std::uint8_t* codes, int panels, const float* scales, const float* biases,
-                        const std::byte* const* rows, const InputRows& in, std::int64_t k, int cols, int group, int m, Ahead* ahead,
-                        float* out) {
+static void gemm_panels(const Panel& w, int panels, const std::byte* const* rows, const InputRows& in, std::int64_t k, int cols,
+                        int group, int m, Ahead* ahead, float* out) {
   const Segments segments = segments_of(group, cols);
   const int height = tile_height(in, m);
   alignas(64) PackedInput<kTerms> x;
@@ -152,11 +152,11 @@ static void gemm_panels(const std::uint8_t* codes, int panels, const float* scal
     const std::byte* row[kTileTokens];
     for (int t = 0; t < height; ++t) row[t] = rows[t0 + t < m ? t0 + t : m - 1];
     pack_input<kTerms>(row, height, in, k, cols, group, &x);
-    tile_dots(x, 0, codes, &flow.sums[flow.now]);
+    tile_dots(x, 0, w.codes, &flow.sums[flow.now]);
     for (int v = 0; v < 2 * panels; ++v) {
-      const auto codes_of = [&](int i) { return codes + i / 2 * kPanelBytes + i % 2 * kByteLanes; };
+      const auto codes_of = [&](int i) { return w.codes + i / 2 * kPanelBytes + i % 2 * kByteLanes; };
       const auto run = [&](auto tile) __attribute__((always_inline)) {
-        tile(x, codes_of(v), v + 1 < 2 * panels ? codes_of(v + 1) : nullptr, scales + v * kLanes, biases + v * kLanes, segments,
+        tile(x, codes_of(v), v + 1 < 2 * panels ? codes_of(v + 1) : nullptr, w.scales + v * kLanes, w.biases + v * kLanes, segments,
              k == 0, ahead, &flow, out + t0 * kBlockRows + v * kLanes);
       };
       switch (height) {

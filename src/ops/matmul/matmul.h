@@ -22,7 +22,7 @@ constexpr int kGemvBlock = 32;     // rows of a matrix in a unit of decode
 constexpr int kGemvRows = 8;       // rows of input that gemv takes at once
 
 /// Hands out a worker's scratch. Copies forget what they handed out when they go. Needs, at their largest, for matrices of
-/// `cols` columns: dense 64·cols bytes, gemv 32·cols, gemm 330 KB whatever cols is: cols up to 32768 always fit.
+/// `cols` columns: dense 64·cols bytes, gemv 32·cols, gemm 460 KB whatever cols is: cols up to 32768 always fit.
 struct Arena {
   std::byte* at;
   template <class T>
@@ -43,8 +43,7 @@ struct InputRows {
   std::int64_t first;
   const std::int32_t* pairs;
   int divide;
-  bool adaptive_tiles = true;  // false: gemm multiplies tiles of full height, whatever they hold (m is kFullTiles at most)
-  bool packed_panels = true;   // false: gemm gives each code a byte before it multiplies
+  Techniques techniques = {};  // without adaptive_tiles, m is kFullTiles at most
 };
 /// Rows of input that fill tiles of every instruction set.
 constexpr int kFullTiles = 240;

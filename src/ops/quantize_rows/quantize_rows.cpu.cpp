@@ -59,6 +59,8 @@ static void quantize_row(const float* x, const QuantLayout& l, std::byte* row) {
   RowSums sums[kTerms];
   for (int used = 1; used <= kTerms; ++used)
     for (int i = 0; i < 3; ++i) sums[used - 1].at[i] = reinterpret_cast<float*>(row + l.sum_offset(used, kSumGroups[i]));
+  auto* pairs = reinterpret_cast<std::int32_t*>(row + l.pair_offset());
+  const F32 of_pair = alternating(8.0f, -120.0f);
   F32 bad = zero();
   for (std::int64_t g = 0; g < groups; ++g) {
     F32 v[kVectors];
@@ -70,10 +72,11 @@ static void quantize_row(const float* x, const QuantLayout& l, std::byte* row) {
       bad = fma(v[i], zero(), bad);
     }
     const float largest = max_lane(most);
-    const float scale = largest / 127.0f;
-    const F32 inverse = set1(largest >= kQuantSmallest ? 127.0f / largest : 0.0f);
+    const float scale = largest / kQuantMost;
+    const F32 inverse = set1(largest >= kQuantSmallest ? kQuantMost / largest : 0.0f);
     scales[g] = scale;
     float half_sums[kTerms][2];  // integers below 2^24
+    F32 pair_sum = zero();       // halves of such
     for (int h = 0; h < 2; ++h) {
       F32 q1[kHalfVectors], q2[kHalfVectors];
       F32 sum1 = zero(), sum2 = zero();
@@ -82,6 +85,8 @@ static void quantize_row(const float* x, const QuantLayout& l, std::byte* row) {
         const F32 t = v[h * kHalfVectors + i] * inverse;
         q1[i] = round_even(t);
         sum1 = sum1 + q1[i];  // exact: integers below 2^24
+        pair_sum = fma(q1[i], of_pair, pair_sum);
+        pair_sum = fma(q1[i] * set1(-0.5f), neighbours(q1[i]), pair_sum);  // each product is there twice
         if (kTerms == 2) {
           q2[i] = min(max(round_even((t - q1[i]) * set1(256.0f)), set1(-127.0f)), set1(127.0f));
           sum2 = fma(q1[i], set1(256.0f), sum2 + q2[i]);
@@ -94,6 +99,7 @@ static void quantize_row(const float* x, const QuantLayout& l, std::byte* row) {
       half_sums[0][h] = sum(sum1);
       if (kTerms == 2) half_sums[kTerms - 1][h] = sum(sum2);
     }
+    pairs[g] = std::int32_t(sum(pair_sum));
     store_group_sums(sums[0], g, half_sums[0], scale);
     if (kTerms == 2) store_group_sums(sums[kTerms - 1], g, half_sums[kTerms - 1], scale / 256.0f);
   }
