@@ -1,12 +1,13 @@
 // bench_matmul: how near the matrix kernels come to the machine's limits, measured in turn with them in one run.
 //
 //   bench_matmul [--isa avx512vnni] [--threads 2] [--rounds 7] [--only gemv|gemm|experts] [--filter TEXT] [--int16] [--wall] [--resident]
+//                [--ablate TECHNIQUE]…
 //
 // Decode: bytes of weights a second against a plain read of the same memory. Prefill: multiply-adds ×2 a second against a loop
 // of nothing but the instruction set's dot products. Each round measures limit, kernel, limit; a share is the kernel over the
 // mean of the two, and the median of the rounds is printed. Time is the threads' mean CPU time, not the clock on the wall: on a
 // shared machine a thread that waits for its turn says nothing about a kernel. (--wall: the wall clock; --resident: all experts, or matrices of gemv, are one,
-// whose weights stay in the cache: what is left is arithmetic.)
+// whose weights stay in the cache: what is left is arithmetic. --ablate: without this technique, see lily bench --help.)
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -32,6 +33,7 @@ struct Options {
   std::string isa, only, filter;
   int threads = 2, rounds = 7;
   bool int16 = false, wall = false, resident = false;
+  Techniques techniques;
 };
 
 double now(clockid_t clock) {
@@ -220,7 +222,7 @@ void bench_gemm(const Options& o, Pool& pool, const Isa& isa) {
     const Input in(isa, c.tokens, c.cols, o.int16 ? 2 : 1);
     const Buffer y(std::int64_t(c.rows) * c.tokens * 4);
     LinearArgs a{.activations = activations(o), .q = in.q.data, .layout = in.layout, .w = w.m};
-    a.y = y.floats(), a.rows = c.tokens;
+    a.y = y.floats(), a.rows = c.tokens, a.techniques = o.techniques;
     report(o, "gemm " + std::to_string(c.rows) + "x" + std::to_string(c.cols) + " tokens " + std::to_string(c.tokens), "GOP/s",
            [&] { return peak_rate(pool, isa.name); },
            [&] { return 2.0 * c.rows * c.cols * c.tokens * (o.int16 ? 2 : 1) / run_units(pool, isa.linear, a); });
@@ -280,11 +282,11 @@ void bench_experts(const Options& o, Pool& pool, const Isa& isa) {
       for (int e = 0; e < kExperts; ++e) active += r.groups[e] != r.groups[e + 1];
     };
     const ExpertInArgs in_args = {.activations = activations(o), .q = x.q.data, .layout = x.layout, .gate = gate.m, .up = up.m,
-                                  .groups = r.groups.data(), .h = out.floats(), .rows = tokens, .k = kK, .decode = decode};
+                                  .groups = r.groups.data(), .h = out.floats(), .rows = tokens, .k = kK, .decode = decode, .techniques = o.techniques};
     const ExpertOutArgs out_args = {.activations = activations(o), .q = h.q.data, .layout = h.layout, .down = down.m,
                                     .groups = r.groups.data(), .weight = r.weight.data(), .shared = shared.floats(),
                                     .shared_gate = gates.data(), .residual = residual.floats(), .rows = tokens, .k = kK,
-                                    .decode = decode};
+                                    .decode = decode, .techniques = o.techniques};
     const auto measure = [&](double matrices, const std::function<double()>& f) {
       active = 0;
       double s = 0;
@@ -310,6 +312,7 @@ void bench_experts(const Options& o, Pool& pool, const Isa& isa) {
 
 int main(int argc, char** argv) {
   Options o;
+  std::vector<std::string> off;
   for (int i = 1; i < argc; ++i) {
     const std::string flag = argv[i];
     const auto value = [&]() -> std::string { return ++i < argc ? argv[i] : ""; };
@@ -318,11 +321,13 @@ int main(int argc, char** argv) {
     else if (flag == "--rounds") o.rounds = std::max(1, std::atoi(value().c_str()));
     else if (flag == "--only") o.only = value();
     else if (flag == "--filter") o.filter = value();
+    else if (flag == "--ablate") off.push_back(value());
     else if (flag == "--int16") o.int16 = true;
     else if (flag == "--wall") o.wall = true;
     else if (flag == "--resident") o.resident = true;
     else return std::fprintf(stderr, "bench_matmul: unknown flag %s (see the head of bench/bench_matmul.cpp)\n", argv[i]), 1;
   }
+  o.techniques = without("cpu", off).kernels;
   const auto isas = testing::available_isas();
   const Isa* isa = isas.empty() ? nullptr : &isas.back();
   for (const Isa& i : isas)

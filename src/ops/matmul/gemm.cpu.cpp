@@ -20,6 +20,8 @@ template <Form kForm>
 LILY_SIMD void interleave_nibbles(const std::byte* in, std::int64_t stride, int cols, std::uint8_t* out, std::int32_t* pairs) {
   for (int k = 0; k < cols; k += 32, in += 16) {
     Bytes d[4];
+    for (int i = 0; i < kLanes / 4; ++i)  // each row's line after next, from the second-level cache
+      __builtin_prefetch(in + 128 + (k / 32 % 4 * (kLanes / 4) + i) * stride);
     load_transposed(in, stride, d);
     if constexpr (kForm == Form::packed) {
 #pragma GCC unroll 4
@@ -167,18 +169,23 @@ void gemm_block(const Matrix& w, std::int64_t r0, int n, const InputRows& in, in
   Ahead ahead = ahead_of(next, tiles * panels * int(w.cols / 32));
   for (std::int64_t k = 0; k < w.cols; k += most_cols) {
     const int cols = int(w.cols - k < most_cols ? w.cols - k : std::int64_t(most_cols));
-    for (int v = 0; v < 2 * panels; ++v) {
-      const std::int64_t row = r0 + v * kLanes < end ? r0 + v * kLanes : end - 1;
-      unpack_vector(w, row, end, k, cols, form, codes + v / 2 * kPanelBytes + v % 2 * kByteLanes, pairs + v * kLanes);
-      unpack_scales(w.scales, w.scale_row_bytes, w.scale_type, row, end, k / group, cols / group, scales + v * kLanes);
-      if (two)  // a sum counts in units of a 256th of the input's scale
-        for (int g = 0; g < cols / group; ++g) {
-          float* s = scales + g * kBlockRows + v * kLanes;
-          store(s, load(s) * set1(1.0f / 256.0f));
-        }
-      unpack_scales(w.biases, w.scale_row_bytes, w.scale_type, row, end, k / group, cols / group, biases + v * kLanes);
+    // A short panel stays in the first-level cache while its tiles are multiplied; longer ones would not, and share the input's reading.
+    const int at_once = form == Form::paired && cols <= 512 ? 1 : panels;
+    for (int p = 0; p < panels; p += at_once) {
+      for (int v = 2 * p; v < 2 * (p + at_once); ++v) {
+        const std::int64_t row = r0 + v * kLanes < end ? r0 + v * kLanes : end - 1;
+        unpack_vector(w, row, end, k, cols, form, codes + (v - 2 * p) / 2 * kPanelBytes + v % 2 * kByteLanes, pairs + v * kLanes);
+        unpack_scales(w.scales, w.scale_row_bytes, w.scale_type, row, end, k / group, cols / group, scales + v * kLanes);
+        if (two)  // a sum counts in units of a 256th of the input's scale
+          for (int g = 0; g < cols / group; ++g) {
+            float* s = scales + g * kBlockRows + v * kLanes;
+            store(s, load(s) * set1(1.0f / 256.0f));
+          }
+        unpack_scales(w.biases, w.scale_row_bytes, w.scale_type, row, end, k / group, cols / group, biases + v * kLanes);
+      }
+      const int at = p * kPanelRows;
+      run({codes, scales + at, biases + at, pairs + at}, at_once, rows, in, k, cols, group, m, &ahead, out + at);
     }
-    run({codes, scales, biases, pairs}, panels, rows, in, k, cols, group, m, &ahead, out);
   }
 }
 
