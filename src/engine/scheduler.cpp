@@ -14,7 +14,7 @@ namespace lily {
 namespace {
 
 // Seconds of decoding for a second of reading: half of the rate, and what the changes between the two cost.
-constexpr double kOwed = 1.15;
+constexpr double kOwed = 1.3;
 
 /// The log probabilities of `id` and of the `n` most likely tokens.
 NextToken with_logprobs(std::span<const float> logits, std::int32_t id, int n) {

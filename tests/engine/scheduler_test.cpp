@@ -24,6 +24,14 @@ Ids joined(Ids a, const Ids& b) {
   return a;
 }
 
+/// Rows of all prompts that were read so far.
+int rows_read(const Rig& rig) {
+  int rows = 0;
+  for (const auto& p : rig.backend->passes)
+    if (p.phase == plan::Phase::prefill) rows += p.rows;
+  return rows;
+}
+
 /// Keeps what it hears; ended() can be waited for.
 class Ear : public Listener {
  public:
@@ -329,9 +337,7 @@ TEST(Scheduler, PromptsThatShareAPassDoNotReadACommonBeginningTwice) {
     ears[i]->wait();
     EXPECT_EQ(ears[i]->ids, alone(prompts[i], 5)) << i;
   }
-  int read = 0;
-  for (const auto& p : rig.backend->passes)
-    if (p.phase == plan::Phase::prefill) read += p.rows;
+  const int read = rows_read(rig);
   EXPECT_EQ(read, 20 + 200 + 3 * 30);
 }
 
@@ -363,9 +369,7 @@ TEST(Scheduler, ACommonBeginningIsReadOnceByAllThatCameAtOnce) {
     ears[i]->wait();
     EXPECT_EQ(ears[i]->ids, alone(prompts[i], 5)) << i;
   }
-  int read = 0;
-  for (const auto& p : rig.backend->passes)
-    if (p.phase == plan::Phase::prefill) read += p.rows;
+  const int read = rows_read(rig);
   EXPECT_LE(read, 2000 + 8 * 30 + 100);  // at most one chunk twice: the first may be read before the others come
   std::int64_t known = 0;
   for (const auto& ear : ears) known += ear->end.prompt.reused;

@@ -13,7 +13,7 @@ namespace lily::ops::LILY_ISA {
 std::int64_t attention_decode_units(const AttentionArgs& a);
 void attention_decode_run(const AttentionArgs& a, std::int64_t begin, std::int64_t end, CpuScratch& scratch);
 
-constexpr int kPrefillRows = 32;  // rows of a unit, at most
+constexpr int kPrefillRows = 48;  // rows of a unit, at most
 constexpr int kMostKeys = 128;    // keys of a block of any form
 
 /// Rows of one segment and query heads of one KV head.

@@ -5,6 +5,7 @@
 namespace lily::ops::LILY_ISA {
 
 constexpr int kConvChannels = 256;  // a unit is a block of channels of one segment, all its rows: it owns that part of the window
+constexpr int kConvAhead = 8;       // rows: each lies in another page, which the processor's own prefetching does not enter
 
 std::int64_t conv1d_silu_units(const Conv1dSiluArgs& a) {
   return std::int64_t(a.segments.size()) * div_up(a.channels, kConvChannels);
@@ -51,6 +52,10 @@ void conv1d_silu_run(const Conv1dSiluArgs& a, std::int64_t begin, std::int64_t e
     float* y = a.y + std::int64_t(seg.row) * a.channels + c0;
     transpose_taps(a.w + c0 * kernel, kernel, channels, taps);
     for (int t = 0; t < seg.rows; ++t) {
+      if (t + kConvAhead < seg.rows) {
+        const std::int64_t at = std::int64_t(t + kConvAhead) * a.channels;
+        for (int c = 0; c < channels; c += 16) __builtin_prefetch(x + at + c), __builtin_prefetch(y + at + c, 1);
+      }
       for (int j = 0; j < kernel; ++j) {  // tap j reads row t − keep + j; rows before the segment lie in the window
         const int row = t - keep + j;
         in[j] = row < 0 ? state + std::int64_t(row + keep) * a.channels : x + std::int64_t(row) * a.channels;

@@ -52,7 +52,7 @@ class Client {
 /// Sends the script's parts; true when all of it could be sent.
 bool play(const Script& script, Client& client);
 
-/// The body of a reply of status 200; anything else ends the process.
+/// The body of a reply of status 200; anything else ends the process (after a few more tries where it is 408).
 std::string ask(int port, std::string_view method, std::string_view path, std::string_view body = {});
 
 /// Ends the process as a finding of the fuzzer.
