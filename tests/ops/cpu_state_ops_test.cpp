@@ -216,13 +216,14 @@ TEST_P(CpuAttention, PrefillOfSingleValues) {
   const int keys = 140;
   Floats k_rows(std::size_t(keys * c.dim)), v_rows(k_rows.size());
   for (int i = 0; i < keys; ++i) {
-    k_rows[std::size_t(i * c.dim + i % 4)] = i / 4 % 2 ? 1.0f : -1.0f;
+    k_rows[std::size_t(i * c.dim + i % 4)] = i / 4 % 2 ? 1.75f : -1.75f;
     for (int j = 0; j < c.dim; ++j) v_rows[std::size_t(i * c.dim + j)] = float((i + j) % 2 ? 255 : -255);
   }
   const SegmentRows all{states[0].get(), 0, 0, keys};
   kv_append_ref({k_rows.data(), v_rows.data(), {&all, 1}, 0, c.kv_heads, c.dim});
   for (int r = 0; r < rows * c.heads; ++r)
-    for (int i = 0; i < c.dim; ++i) q[std::size_t(r * c.dim + i)] = i == r % 4 ? (r / 4 % 2 ? 8.0f : -8.0f) * float(1 + r % 100) : 0.0f;
+    for (int i = 0; i < c.dim; ++i)  // and something in the word that is multiplied with it
+      q[std::size_t(r * c.dim + i)] = i == r % 4 ? (r / 4 % 2 ? 8.0f : -8.0f) * float(1 + r % 100) : i == (r % 4 ^ 2) ? 1.0f : 0.0f;
   attention_ref(args(c, truth, false));
   run_units(this->k().attention, args(c, o, false));
   EXPECT_LE(distance(o, truth), int16_bound(c.dim));
