@@ -30,8 +30,8 @@ const std::vector<KernelRow>& kernel_rows() {
         &Techniques::packed_panels},
        {"cpu"}},
       {{"paired-columns", true, false, true,
-        "matrix products: an even and an odd column by one multiplication and two additions, where additions have ports of their own; "
-        "without it two multiplications",
+        "matrix products and attention: an even and an odd column by one multiplication and two additions, where additions have ports of "
+        "their own; without it two multiplications",
         &Techniques::paired_columns},
        {"cpu"}},
       {{"grouped-experts", true, false, true,

@@ -9,8 +9,8 @@
 // for a reader of one term the sum of s·q1, for a reader of both the sum with q2 (a code's part and a bias's part of a product must
 // see the same x, or its error grows).
 // Pair sums are what gemm needs to multiply an even and an odd column at once (src/ops/matmul/gemm_panel.h, Form::paired):
-// Σ (8·e − 120·o − e·o) over a group's pairs of an even value e and the odd value o after it, of the first term. That form adds a
-// code −8 … 7 to a value and needs the sum in a byte: hence 120, which costs 12 % of the rounding error's power against 127.
+// Σ (8·e − 120·o − e·o) over a group's pairs of an even value e and the odd value o after it, of the first term (kPairShift is 8). That
+// form adds a code −8 … 7 to a value and needs the sum in a byte: hence 120, which costs 12 % of the rounding error's power against 127.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,9 @@ namespace lily {
 inline constexpr int kQuantGroup = 64;  // values under one scale
 inline constexpr int kSumGroups[] = {32, 64, 128};
 inline constexpr float kQuantSmallest = 1e-35f;
-inline constexpr float kQuantMost = 120.0f;  // largest |q1|
+inline constexpr int kPairShift = 8;    // what 4-bit codes are lowered by, to lie around zero
+inline constexpr int kPairRaise = 128 - kPairShift;  // what those beside unsigned values are raised by
+inline constexpr float kQuantMost = 128 - kPairShift;  // largest |q1|
 
 /// Where the parts of one quantised row of `width` values lie. width is a multiple of kQuantGroup.
 struct QuantLayout {

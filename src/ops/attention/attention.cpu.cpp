@@ -100,14 +100,12 @@ static void prefill_int16(const AttentionArgs& a, const PrefillUnit& u, CpuScrat
   const HeadSums sums{o + heads * padded, o + heads * (padded + 1), o, padded};
   float* q_scale = sums.l + heads;                                  // [rows][share]
   auto* q = reinterpret_cast<std::uint32_t*>(q_scale + heads);      // [rows][share][q_words]
-  auto* q_pairs = reinterpret_cast<std::int32_t*>(q + heads * q_words);
+  auto* q_pairs = reinterpret_cast<std::int32_t*>(q + heads * q_words);  // [rows][share]
   clear_sums(sums, heads);
   for (std::int64_t i = 0; i < heads; ++i) {
     const float* from = a.q + ((u.row + i / share) * a.heads + u.head + i % share) * dim;
     q_scale[i] = round_query(from, dim, reinterpret_cast<std::int16_t*>(q + i * q_words)) * scale;
-#if defined(__AVX512F__)
-    q_pairs[i] = -paired_products(q + i * q_words, key_words / 2 * 2);
-#endif
+    if (paired) q_pairs[i] = minus_paired_products(q + i * q_words, key_words / 2 * 2);
   }
   for (std::int64_t k0 = 0; k0 < u.keys(); k0 += kKeys16) {
     const int have = u.keys() - k0 < kKeys16 ? int(u.keys() - k0) : kKeys16;
@@ -119,7 +117,9 @@ static void prefill_int16(const AttentionArgs& a, const PrefillUnit& u, CpuScrat
         Turn turns[kTurnRows] = {};
         for (int r = r0; r < u.rows && r < r0 + kTurnRows; ++r) {
           const std::int64_t i = std::int64_t(r) * share + h;
-          turns[r - r0] = {u.keys_seen(r, k0, kKeys16), {q + i * q_words, q_words, q_scale + i, q_pairs + i}, {sums.m + i, sums.l + i, sums.o + i * padded, padded}};
+          turns[r - r0] = {u.keys_seen(r, k0, kKeys16),
+                           {q + i * q_words, q_words, q_scale + i, q_pairs + i},
+                           {sums.m + i, sums.l + i, sums.o + i * padded, padded}};
         }
         if (paired) attend_block16<decltype(width)::value, kCanPair>(block, turns, scores, p);
         else attend_block16<decltype(width)::value, false>(block, turns, scores, p);

@@ -13,7 +13,7 @@ struct AttentionArgs {
   int attention_layer;
   int rows, heads, kv_heads, head_dim;
   bool decode;
-  bool paired = true;  // prefill in integers: see attention_int16.h (ops/techniques.h, paired-columns)
+  bool paired = true;  // prefill in integers multiplies two words at once, where that pays (ops/techniques.h, paired-columns)
   bool packed = true;  // all query heads of a KV head share one pass over the keys; false: one after another (ops/techniques.h)
   // Room for the CPU's decode to share one row among threads (the back end gives it after binding; see attention.cpu.cpp):
   float* partial = nullptr;         // attention_partial_floats(a); null: one thread walks a row's keys

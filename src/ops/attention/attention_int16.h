@@ -49,17 +49,12 @@ LILY_SIMD I32 dot16(I32 sum, Bytes a, Bytes b) {
   __asm__("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
   return sum;
 }
-constexpr bool kCanPair = true;
+constexpr bool kCanPair = true;  // whether adds_beside_products() may be true
 LILY_SIMD Bytes add16(Bytes a, Bytes b) { return _mm512_add_epi16(a, b); }
-/// Σ over words 2i, 2i + 1 of n words of the products of their halves.
-LILY_SIMD std::int32_t paired_products(const std::uint32_t* p, int n) {
-  I32 sum = zero_int();
-  LILY_FOR_LANES(i, lanes, n) {
-    const Bytes x = load_words(p + i, lanes);
-    sum = dot16(sum, x, _mm512_maskz_shuffle_epi32(0x5555, x, _MM_PERM_ENUM(0xb1)));
-  }
-  return _mm512_reduce_add_epi32(sum);
-}
+/// Word 2i + 1 in the place of word 2i, zero in its own.
+LILY_SIMD Bytes odd_words(Bytes x) { return _mm512_maskz_shuffle_epi32(0x5555, x, _MM_PERM_ENUM(0xb1)); }
+/// Eight sums of 32 bits.
+LILY_SIMD __m256i add_halves(I32 x) { return _mm256_add_epi32(_mm512_castsi512_si256(x), _mm512_extracti64x4_epi64(x, 1)); }
 /// Halves of words from the two vectors, rounded to the nearest integers.
 LILY_SIMD Bytes round_halves(F32 low, F32 high) {
   return _mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_cvtps_epi32(low), _mm512_slli_epi32(_mm512_cvtps_epi32(high), 16));
@@ -69,7 +64,9 @@ LILY_SIMD void store_int16(std::int16_t* p, F32 v) {
 }
 #else
 constexpr bool kCanPair = false;
-LILY_SIMD bool adds_beside_products() { return false; }
+LILY_SIMD Bytes add16(Bytes a, Bytes b) { return _mm256_add_epi16(a, b); }
+LILY_SIMD Bytes odd_words(Bytes x) { return _mm256_srli_epi64(x, 32); }
+LILY_SIMD __m256i add_halves(I32 x) { return x; }
 #if defined(__AVXVNNI__)
 LILY_SIMD I32 dot16(I32 sum, Bytes a, Bytes b) {
   __asm__("%{vex%} vpdpwssd %2, %1, %0" : "+x"(sum) : "x"(a), "x"(b));
@@ -87,6 +84,20 @@ LILY_SIMD void store_int16(std::int16_t* p, F32 v) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_castsi256_si128(packed));
 }
 #endif
+
+/// −Σ over words 2i, 2i + 1 of n words of the products of their halves, modulo 2^32.
+LILY_SIMD std::int32_t minus_paired_products(const std::uint32_t* p, int n) {
+  I32 sum = zero_int();
+  LILY_FOR_LANES(i, lanes, n) {
+    const Bytes x = load_words(p + i, lanes);
+    sum = dot16(sum, x, odd_words(x));
+  }
+  const __m256i eight = add_halves(sum);
+  __m128i four = _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+  four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+  four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0xb1));
+  return std::int32_t(0u - std::uint32_t(_mm_cvtsi128_si32(four)));
+}
 
 /// A block of keys as integers.
 struct Int16Block {
@@ -120,12 +131,10 @@ LILY_SIMD void round_keys(const KeyBlock& from, const Int16Block& to) {
       KvBf16::unpack(load_bytes(in + w * kKvGroup), x);
       store_bytes(out + w * kKvGroup, round_halves(x[0] * scale, x[1] * scale));
     }
-#if defined(__AVX512F__)
     if (!to.paired) continue;
     I32 pairs = zero_int();
     for (int w = 0; w + 2 <= from.key_words; w += 2) pairs = dot16(pairs, load_bytes(out + w * kKvGroup), load_bytes(out + (w + 1) * kKvGroup));
     store_bytes(to.k_pairs + key, subtract(zero_int(), pairs));
-#endif
   }
 }
 
@@ -153,7 +162,6 @@ LILY_SIMD void round_values(const KeyBlock& from, const Int16Block& to) {
       store_bytes(out, round_halves(x[0] * set1(into[0]), x[1] * set1(into[1])));
     }
   }
-#if defined(__AVX512F__)
   if (!to.paired) return;
   for (int c = 0; c < from.dim; c += kLanes) {
     std::uint32_t* v = to.v + c / kPair * (kKeys16 / 2) * kPair + c % kPair;
@@ -164,7 +172,6 @@ LILY_SIMD void round_values(const KeyBlock& from, const Int16Block& to) {
       if (key % kPair == kPair - 4 || key + 4 >= from.n) store_bytes(to.v_pairs + key / kPair * round_up(from.dim, kPair) + c, pairs);
     }
   }
-#endif
 }
 
 /// One query head's integers, `dim` rounded up to whole vectors, zero beyond dim. Returns what to multiply q·k's with.
@@ -195,8 +202,7 @@ LILY_SIMD void score_tile16(Int16Block b, Int16Queries x, int key, float* scores
   const KeyBlock lanes{b.k, nullptr, 0, b.dim, b.key_words};
   const std::uint32_t *k0 = key_lanes(lanes, key), *k1 = key_lanes(lanes, key + kLanes);
   int w = 0;
-#if defined(__AVX512F__)
-  if (Paired) {
+  if constexpr (Paired) {
     const I32 p0 = load_bytes(b.k_pairs + key), p1 = load_bytes(b.k_pairs + key + kLanes);
     for (int h = 0; h < Q; ++h) {
       const I32 p = broadcast4(x.pairs + h);
@@ -212,7 +218,6 @@ LILY_SIMD void score_tile16(Int16Block b, Int16Queries x, int key, float* scores
       }
     }
   }
-#endif
   for (; w < b.key_words; ++w) {
     const Bytes y0 = load_bytes(k0 + w * kKvGroup), y1 = load_bytes(k1 + w * kKvGroup);
     for (int h = 0; h < Q; ++h) {
@@ -230,7 +235,8 @@ LILY_SIMD void score_tile16(Int16Block b, Int16Queries x, int key, float* scores
 }
 
 /// s[h][0 … n): scores, then their exponentials below the block's own maximum; p: their integers with V's scales, zero up to the
-/// next whole pair; pairs[h] (paired): −Σ of the products of p's words 2i and 2i + 1. keep[h]: what the sums so far are multiplied with, gain[h]: this block's integer sums.
+/// next whole pair; pairs[h] (paired): −Σ of the products of p's words 2i and 2i + 1. keep[h]: what the sums so far are multiplied with,
+/// gain[h]: this block's integer sums.
 template <int Q, bool Paired>
 LILY_SIMD void softmax_step16(float* s, std::int16_t* p, int n, const float* v_scale, float* m, float* l, float* keep, float* gain,
                               std::int32_t* pairs) {
@@ -266,11 +272,7 @@ LILY_SIMD void softmax_step16(float* s, std::int16_t* p, int n, const float* v_s
     gain[i] = by_most > by_sum ? by_most : by_sum;  // NaN when the sum is
     const F32 into = set1(gain[i] > 0 ? 1 / gain[i] : 0);
     for (int j = 0; j < vectors; ++j) store_int16(p + i * kKeys16 + j * kLanes, load(s + i * kKeys16 + j * kLanes) * into);
-#if defined(__AVX512F__)
-    if (Paired) pairs[i] = -paired_products(reinterpret_cast<const std::uint32_t*>(p + i * kKeys16), vectors * kLanes / 2);
-#else
-    (void)pairs;
-#endif
+    if (Paired) pairs[i] = minus_paired_products(reinterpret_cast<const std::uint32_t*>(p + i * kKeys16), vectors * kLanes / 2);
   }
   for (int i = 0; i < Q; i += kLanes) {
     const int lanes = Q - i < kLanes ? Q - i : kLanes;
@@ -291,8 +293,7 @@ LILY_SIMD void value_tile16(const Int16Block& b, int n, const std::int16_t* p, c
   for (int h = 0; h < Q; ++h) sum[h][0] = sum[h][1] = zero_int();
   const std::uint32_t* v = b.v + std::int64_t(c) * (kKeys16 / 2);
   int key = 0;
-#if defined(__AVX512F__)
-  if (Paired) {
+  if constexpr (Paired) {
     const std::int32_t* v_pairs = b.v_pairs + (n - 1) / kPair * round_up(b.dim, kPair) + c;
     const I32 p0 = load_bytes(v_pairs), p1 = load_bytes(v_pairs + kLanes);
     for (int h = 0; h < Q; ++h) {
@@ -308,9 +309,6 @@ LILY_SIMD void value_tile16(const Int16Block& b, int n, const std::int16_t* p, c
       }
     }
   }
-#else
-  (void)pairs;
-#endif
   for (; key < n; key += 2, v += kPair) {
     const Bytes v0 = load_bytes(v), v1 = load_bytes(v + kLanes);
     for (int h = 0; h < Q; ++h) {

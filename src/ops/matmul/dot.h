@@ -57,6 +57,9 @@ LILY_SIMD V loaded_once(V b) { return b; }
 using Bytes = __m512i;
 using I32 = __m512i;
 
+/// Whether vectors of integers are added by other ports than multiply them, so that products in pairs pay (gemm_panel.h, Form::paired).
+LILY_SIMD bool adds_beside_products() { return __builtin_cpu_is("amd"); }
+
 LILY_SIMD I32 zero_int() { return _mm512_setzero_si512(); }
 LILY_SIMD I32 as_int(Bytes b) { return b; }
 LILY_SIMD Bytes as_bytes(I32 a) { return a; }
@@ -113,9 +116,6 @@ LILY_SIMD F32 over_lanes(const LaneGroups& g, const float* values, std::int64_t 
   return _mm512_permutexvar_ps(g.lane, _mm512_loadu_ps(values + (col >> g.shift)));
 }
 
-/// Whether vectors of integers are added by other ports than multiply them.
-LILY_SIMD bool adds_beside_products() { return __builtin_cpu_is("amd"); }
-
 template <bool kWide>
 struct Dot {
   I32 a = _mm512_setzero_si512();
@@ -128,6 +128,8 @@ struct Dot {
 // --------------------------------------------------------------------------------------------- AVX2, AVX-VNNI
 using Bytes = __m256i;
 using I32 = __m256i;
+
+LILY_SIMD bool adds_beside_products() { return false; }
 
 LILY_SIMD I32 zero_int() { return _mm256_setzero_si256(); }
 LILY_SIMD I32 as_int(Bytes b) { return b; }
@@ -222,6 +224,8 @@ struct Dot<true> {
 // ------------------------------------------------------------------------------------------------------- NEON
 using Bytes = uint8x16_t;
 using I32 = int32x4_t;
+
+LILY_SIMD bool adds_beside_products() { return false; }
 
 LILY_SIMD I32 zero_int() { return vdupq_n_s32(0); }
 LILY_SIMD I32 as_int(Bytes b) { return vreinterpretq_s32_u8(b); }

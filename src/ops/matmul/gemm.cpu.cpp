@@ -32,7 +32,7 @@ LILY_SIMD void interleave_nibbles(const std::byte* in, std::int64_t stride, int 
       for (int j = 0; j < 4; ++j, out += 4 * kByteLanes) {
         Bytes even = low_nibbles(d[j]), odd = high_nibbles(d[j]);
         if constexpr (kForm == Form::paired) {
-          even = add_bytes(even, set1_byte(-8)), odd = add_bytes(odd, set1_byte(120));
+          even = add_bytes(even, set1_byte(-kPairShift)), odd = add_bytes(odd, set1_byte(kPairRaise));
           dot.step(odd, even);
         }
         store_bytes(out, even);
@@ -113,6 +113,24 @@ static void unpack_scales(const std::byte* from, std::int64_t row_bytes, DType t
   }
 }
 
+// Columns k … k + cols of the rows from r0 (those ≥ end repeat the last), with their scales and biases. two: the input has two terms.
+static void lay_out(const Matrix& w, std::int64_t r0, std::int64_t end, std::int64_t k, int cols, Form form, bool two, const Panel& to) {
+  const std::int64_t group = w.group;
+  const int groups = int(cols / group);
+  for (int v = 0; v < 2; ++v) {
+    const std::int64_t row = r0 + v * kLanes < end ? r0 + v * kLanes : end - 1;
+    const int at = v * kLanes;
+    unpack_vector(w, row, end, k, cols, form, to.codes + v * kByteLanes, to.pairs + at);
+    unpack_scales(w.scales, w.scale_row_bytes, w.scale_type, row, end, k / group, groups, to.scales + at);
+    unpack_scales(w.biases, w.scale_row_bytes, w.scale_type, row, end, k / group, groups, to.biases + at);
+    if (!two) continue;
+    for (int g = 0; g < groups; ++g) {  // a sum counts in units of a 256th of the input's scale
+      float* s = to.scales + g * kBlockRows + at;
+      store(s, load(s) * set1(1.0f / 256.0f));
+    }
+  }
+}
+
 // Which form is the fastest (ops/linear/NOTES.md). Packed panels are written and read in half the bytes, but every tile takes the
 // nibbles apart again; paired columns need two additions a product. Processors of AMD have ports for both besides those that
 // multiply; others gain from packed panels while one has few tiles. The tile registers of AMX have little to do for a few rows.
@@ -149,10 +167,11 @@ static RunPanels run_of(Form form) {
 
 void gemm_block(const Matrix& w, std::int64_t r0, int n, const InputRows& in, int m, const NextRows& next, float* out,
                 Arena arena) {
-  auto* codes = arena.take<std::uint8_t>(kBlockRows * kMostPanelCols);
-  float* scales = arena.take<float>(kMostPanelCols / 32 * kBlockRows);
-  float* biases = arena.take<float>(kMostPanelCols / 32 * kBlockRows);
-  auto* pairs = arena.take<std::int32_t>(kMostPanelCols / kQuantGroup * kBlockRows);
+  Panel first;
+  first.codes = arena.take<std::uint8_t>(kBlockRows * kMostPanelCols);
+  first.scales = arena.take<float>(kMostPanelCols / 32 * kBlockRows);
+  first.biases = arena.take<float>(kMostPanelCols / 32 * kBlockRows);
+  first.pairs = arena.take<std::int32_t>(kMostPanelCols / kQuantGroup * kBlockRows);
   auto** rows = arena.take<const std::byte*>(kBlockTokens);
   for (int i = 0; i < m; ++i) rows[i] = quantized_row(in, i);
   const bool two = two_terms(in);
@@ -163,8 +182,7 @@ void gemm_block(const Matrix& w, std::int64_t r0, int n, const InputRows& in, in
   if (form == Form::amx) tiles = amx::tiles_of(m);
   const amx::TileRegisters registers(form == Form::amx ? amx::tile_height(in, m) : 0, segments_of(int(w.group), amx::kCols));
 #endif
-  const std::int64_t end = r0 + n;
-  const int panels = (n + kPanelRows - 1) / kPanelRows, group = int(w.group);
+  const int panels = (n + kPanelRows - 1) / kPanelRows;
   const int most_cols = panel_cols(form);
   Ahead ahead = ahead_of(next, tiles * panels * int(w.cols / 32));
   for (std::int64_t k = 0; k < w.cols; k += most_cols) {
@@ -172,19 +190,8 @@ void gemm_block(const Matrix& w, std::int64_t r0, int n, const InputRows& in, in
     // A short panel stays in the first-level cache while its tiles are multiplied; longer ones would not, and share the input's reading.
     const int at_once = form == Form::paired && cols <= 512 ? 1 : panels;
     for (int p = 0; p < panels; p += at_once) {
-      for (int v = 2 * p; v < 2 * (p + at_once); ++v) {
-        const std::int64_t row = r0 + v * kLanes < end ? r0 + v * kLanes : end - 1;
-        unpack_vector(w, row, end, k, cols, form, codes + (v - 2 * p) / 2 * kPanelBytes + v % 2 * kByteLanes, pairs + v * kLanes);
-        unpack_scales(w.scales, w.scale_row_bytes, w.scale_type, row, end, k / group, cols / group, scales + v * kLanes);
-        if (two)  // a sum counts in units of a 256th of the input's scale
-          for (int g = 0; g < cols / group; ++g) {
-            float* s = scales + g * kBlockRows + v * kLanes;
-            store(s, load(s) * set1(1.0f / 256.0f));
-          }
-        unpack_scales(w.biases, w.scale_row_bytes, w.scale_type, row, end, k / group, cols / group, biases + v * kLanes);
-      }
-      const int at = p * kPanelRows;
-      run({codes, scales + at, biases + at, pairs + at}, at_once, rows, in, k, cols, group, m, &ahead, out + at);
+      for (int i = 0; i < at_once; ++i) lay_out(w, r0 + (p + i) * kPanelRows, r0 + n, k, cols, form, two, panel_at(first, i));
+      run(first, at_once, rows, in, k, cols, int(w.group), m, &ahead, out + p * kPanelRows);
     }
   }
 }

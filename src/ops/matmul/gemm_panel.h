@@ -2,10 +2,10 @@
 //
 // A panel is 2·kLanes weight rows, interleaved by dwords: a vector holds the same four columns (all even, or all odd, as the input is
 // laid out) of kLanes rows. A packed panel has the codes of 4 bits as they lie in the checkpoint, so that a vector holds four even and
-// four odd columns in its low and high nibbles, and the panel twice as many columns.
+// four odd columns in its low and high nibbles.
 //
 // Paired columns are Winograd's inner product (A new algorithm for inner product, IEEE Transactions on Computers C-17, 1968). For an
-// even and an odd column, codes e, o and values x, y, with E = e − 8 and O = o + 120:
+// even and an odd column, codes e, o and values x, y, with E = e − 8 and O = o + 120 (kPairShift, kPairRaise):
 //   e·x + o·y = (E + y)·(O + x) − E·O + (8·x − 120·y − x·y)
 // one product of a signed and an unsigned byte and two additions in place of two products; E·O is summed once a panel, the rest once a
 // row of input (plan/quant_layout.h, whose values stay within ±120 that the bytes hold the sums). The integers are the same.
@@ -32,13 +32,18 @@ constexpr int kPanelBytes = kPanelRows * kMostPanelCols;  // from one panel to t
 constexpr int panel_cols(Form form) { return form == Form::paired ? 2048 : form == Form::packed ? 1024 : 512; }
 // What is multiplied of a panel: its codes, scales and biases [group][kBlockRows] and, paired, −Σ E·O [segment][kBlockRows].
 struct Panel {
-  const std::uint8_t* codes;
-  const float *scales, *biases;
-  const std::int32_t* pairs;
+  std::uint8_t* codes;
+  float *scales, *biases;
+  std::int32_t* pairs;
 };
+/// Panel i of a block's, of which `first` is the first.
+LILY_SIMD Panel panel_at(const Panel& first, int i) {
+  const int row = i * kPanelRows;
+  return {first.codes + i * kPanelBytes, first.scales + row, first.biases + row, first.pairs + row};
+}
 // What to ask for while multiplying: a block's codes, scales and biases, each of them in one piece, in the order of memory, then
-// rows of input; `rate` lines for every 32 columns of a tile: evenly, since a core has few requests under way at a time and waits when they
-// are all taken.
+// rows of input; `rate` lines for every 32 columns of a tile: evenly, since a core has few requests under way at a time and waits
+// when they are all taken.
 struct Ahead {
   const std::byte *line, *end;
   const std::byte *then[2], *then_end[2];

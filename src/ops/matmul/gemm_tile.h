@@ -143,11 +143,11 @@ static void gemm_panels(const Panel& w, int panels, const std::byte* const* rows
   x.pairs = in.layout.pair_offset() + k / kQuantGroup * 4 - k / 2;
   x.sums = in.layout.sum_offset(two_terms(in) ? 2 : 1, group) + k / group * 4 - k / 2;
   for (int i = 0, t0 = 0; i < tiles; ++i) {
-    const int tokens = in.techniques.adaptive_tiles ? (m - t0 + tiles - i - 1) / (tiles - i) : kTileTokens;  // nearly equal heights
+    // nearly equal heights
+    const int tokens = in.techniques.adaptive_tiles ? (m - t0 + tiles - i - 1) / (tiles - i) : kTileTokens;
     for (int t = 0; t < tokens; ++t) x.even[t] = rows[t0 + t < m ? t0 + t : m - 1] + k / 2;
     for (int p = 0; p < panels; ++p) {
-      const Panel panel = {w.codes + p * kPanelBytes, w.scales + p * kPanelRows, w.biases + p * kPanelRows, w.pairs + p * kPanelRows};
-      gemm_tile_any<kForm, kTerms>(tokens, panel, x, segments, k == 0, ahead, out + t0 * kBlockRows + p * kPanelRows);
+      gemm_tile_any<kForm, kTerms>(tokens, panel_at(w, p), x, segments, k == 0, ahead, out + t0 * kBlockRows + p * kPanelRows);
     }
     t0 += tokens;
   }

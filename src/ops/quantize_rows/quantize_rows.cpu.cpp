@@ -60,7 +60,7 @@ static void quantize_row(const float* x, const QuantLayout& l, std::byte* row) {
   for (int used = 1; used <= kTerms; ++used)
     for (int i = 0; i < 3; ++i) sums[used - 1].at[i] = reinterpret_cast<float*>(row + l.sum_offset(used, kSumGroups[i]));
   auto* pairs = reinterpret_cast<std::int32_t*>(row + l.pair_offset());
-  const F32 of_pair = alternating(8.0f, -120.0f);
+  const F32 of_pair = alternating(kPairShift, -kPairRaise);
   F32 bad = zero();
   for (std::int64_t g = 0; g < groups; ++g) {
     F32 v[kVectors];
@@ -99,7 +99,8 @@ static void quantize_row(const float* x, const QuantLayout& l, std::byte* row) {
       half_sums[0][h] = sum(sum1);
       if (kTerms == 2) half_sums[kTerms - 1][h] = sum(sum2);
     }
-    pairs[g] = std::int32_t(sum(pair_sum));
+    const float pair_total = sum(pair_sum);
+    pairs[g] = pair_total == pair_total ? std::int32_t(pair_total) : 0;  // a NaN has no integer; the scales say it
     store_group_sums(sums[0], g, half_sums[0], scale);
     if (kTerms == 2) store_group_sums(sums[kTerms - 1], g, half_sums[kTerms - 1], scale / 256.0f);
   }

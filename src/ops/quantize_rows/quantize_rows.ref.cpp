@@ -36,7 +36,7 @@ void quantize_rows_ref(const QuantizeRowsArgs& a) {
       const float inverse = largest >= kQuantSmallest ? kQuantMost / largest : 0.0f;
       scales[g] = scale;
       std::int32_t sum[2] = {}, sum2[2] = {};  // of the group's halves
-      std::int32_t pairs = 0, even = 0;
+      std::int32_t pairs = 0;
       for (int i = 0; i < kQuantGroup; ++i) {
         const float t = v[i] * inverse;
         const float q1 = std::nearbyint(t);
@@ -46,8 +46,10 @@ void quantize_rows_ref(const QuantizeRowsArgs& a) {
         if (l.terms == 2) row[l.term_offset(1) + at] = std::byte(std::int8_t(q2));
         sum[i / 32] += int(q1);
         sum2[i / 32] += int(q2);
-        if (i % 2 == 0) even = int(q1);
-        else pairs += 8 * even - 120 * int(q1) - even * int(q1);
+      }
+      for (int i = g * kQuantGroup; i < (g + 1) * kQuantGroup; i += 2) {
+        const int even = std::int8_t(row[l.position(i)]), odd = std::int8_t(row[l.position(i + 1)]);
+        pairs += kPairShift * even - kPairRaise * odd - even * odd;
       }
       std::memcpy(row + l.pair_offset() + 4 * g, &pairs, 4);
       store_sums(l, 1, g, sum[0], sum[1], scale, row);
