@@ -217,7 +217,8 @@ void bench_gemv(const Options& o, Pool& pool, const Isa& isa) {
 
 void bench_gemm(const Options& o, Pool& pool, const Isa& isa) {
   struct Shape { int rows, cols, tokens; };
-  for (const Shape& c : {Shape{8192, 2048, 512}, {2048, 4096, 512}, {512, 2048, 512}, {8192, 2048, 64}, {8192, 2048, 2048}}) {
+  for (const Shape& c : {Shape{8192, 2048, 512}, {2048, 4096, 512}, {512, 2048, 512}, {8192, 2048, 64}, {8192, 2048, 2048},
+                         {512, 2048, 1}, {512, 2048, 2}, {512, 2048, 4}, {512, 2048, 6}, {512, 2048, 8}, {512, 2048, 12}, {512, 2048, 16}}) {
     const Stack w(1, c.rows, c.cols);
     const Input in(isa, c.tokens, c.cols, o.int16 ? 2 : 1);
     const Buffer y(std::int64_t(c.rows) * c.tokens * 4);

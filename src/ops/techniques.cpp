@@ -34,6 +34,11 @@ const std::vector<KernelRow>& kernel_rows() {
         "their own; without it two multiplications",
         &Techniques::paired_columns},
        {"cpu"}},
+      {{"few-rows", true, false, true,
+        "matrix products: 4-bit weights that meet few rows of input are multiplied as they lie, where a processor has AVX-512; without it "
+        "they are laid out in panels first",
+        &Techniques::few_rows},
+       {"cpu"}},
       {{"grouped-experts", true, false, true,
         "expert products: all rows of an expert share one reading of its weights; without it each (token, expert) pair is multiplied "
         "alone",

@@ -16,6 +16,7 @@ struct Techniques {
   bool adaptive_tiles = true;         // row tile of the grouped expert products by rows an expert has
   bool packed_panels = true;          // 4-bit codes of matrix products taken apart in registers
   bool paired_columns = true;         // products and attention: two columns by one multiplication and two additions
+  bool few_rows = true;               // products with few rows of input: codes as they lie, no panels
   bool grouped_experts = true;        // rows sorted by expert and multiplied group by group
   bool register_scan = true;          // gdn_scan: see its kernel
   bool amx_tiles = true;              // products of AMX tile registers, where the processor has them

@@ -77,6 +77,10 @@ LILY_SIMD Bytes load_bytes_part(const void* p, int n) {
 }
 /// Four bytes into every lane.
 LILY_SIMD Bytes broadcast4(const void* p) { return _mm512_set1_epi32(load_dword(p)); }
+/// 16 bytes into every four lanes.
+LILY_SIMD Bytes broadcast16(const void* p) {
+  return _mm512_broadcast_i32x4(_mm_loadu_si128(static_cast<const __m128i*>(p)));
+}
 LILY_SIMD Bytes low_nibbles(Bytes b) { return _mm512_and_si512(b, _mm512_set1_epi8(15)); }
 LILY_SIMD Bytes high_nibbles(Bytes b) { return _mm512_and_si512(_mm512_srli_epi16(b, 4), _mm512_set1_epi8(15)); }
 /// Of every dword: the low or the high half as a bfloat16.

@@ -1,11 +1,13 @@
 // Products of many quantised input rows with a matrix (prefill).
 //
 // A block of the matrix is laid out panel by panel (gemm_panel.h); a tile multiplies one with some rows of input (gemm_tile.h, or
-// gemm_tile_amx.h where the processor has matrix registers). Columns under one weight scale and one input scale make a segment
-// (of 32 columns where sums are kept in 16 bits). For each segment and output:
+// gemm_tile_amx.h where the processor has matrix registers). With few rows of input the codes are multiplied as they lie
+// (gemm_few_rows.h). Columns under one weight scale and one input scale make a segment (of 32 columns where sums are kept in 16
+// bits). For each segment and output:
 //   out = fma(float(exact sum), weight scale · input scale, out)
 // and after a weight group's last segment out = fma(bias, input sum, out), in the order of the columns: that order is the whole
 // definition of a result's bits.
+#include "ops/matmul/gemm_few_rows.h"
 #include "ops/matmul/gemm_tile.h"
 #if defined(LILY_AMX)
 #include "ops/matmul/gemm_tile_amx.h"
@@ -91,28 +93,6 @@ static void unpack_vector(const Matrix& w, std::int64_t r0, std::int64_t end, st
   interleave_bytes(buffer, buffer + kCols / 2, kCols, cols, out);
 }
 
-// Scales (or biases) of kLanes rows as [group][kBlockRows].
-static void unpack_scales(const std::byte* from, std::int64_t row_bytes, DType type, std::int64_t r0, std::int64_t end,
-                          std::int64_t g0, int groups, float* out) {
-  if (type == DType::bf16 && groups % 8 == 0 && r0 + kLanes <= end) {
-    const std::byte* p = from + r0 * row_bytes + g0 * 2;
-    for (int g = 0; g < groups; g += 8, p += 16) {
-      Bytes d[4];
-      load_transposed(p, row_bytes, d);
-#pragma GCC unroll 4
-      for (int j = 0; j < 4; ++j) {
-        store(out + (g + 2 * j) * kBlockRows, low_bf16(d[j]));
-        store(out + (g + 2 * j + 1) * kBlockRows, high_bf16(d[j]));
-      }
-    }
-    return;
-  }
-  for (int i = 0; i < kLanes; ++i) {
-    const std::byte* p = from + (r0 + i < end ? r0 + i : end - 1) * row_bytes;
-    for (int g = 0; g < groups; ++g) out[g * kBlockRows + i] = load_scalar(p, type, g0 + g);
-  }
-}
-
 // Columns k … k + cols of the rows from r0 (those ≥ end repeat the last), with their scales and biases. two: the input has two terms.
 static void lay_out(const Matrix& w, std::int64_t r0, std::int64_t end, std::int64_t k, int cols, Form form, bool two, const Panel& to) {
   const std::int64_t group = w.group;
@@ -175,6 +155,9 @@ void gemm_block(const Matrix& w, std::int64_t r0, int n, const InputRows& in, in
   auto** rows = arena.take<const std::byte*>(kBlockTokens);
   for (int i = 0; i < m; ++i) rows[i] = quantized_row(in, i);
   const bool two = two_terms(in);
+#if defined(__AVX512F__)
+  if (takes_few_rows(w, n, in, m)) return few_rows_block(w, r0, n, in, rows, m, next, first, out);
+#endif
   const Form form = form_of(w, in, m);
   const RunPanels run = two ? run_of<2>(form) : run_of<1>(form);
   int tiles = tiles_of(m);

@@ -67,6 +67,12 @@ LILY_SIMD bool next_piece(Ahead* a) {
   return true;
 }
 LILY_SIMD void ask(Ahead* a, int lines) {
+  if (a->end - a->line >= 64 * std::int64_t(lines)) {
+    const std::byte* line = a->line;
+    for (int i = 0; i < lines; ++i, line += 64) __builtin_prefetch(line, 0, 2);
+    a->line = line;
+    return;
+  }
   for (int i = 0; i < lines; ++i, a->line += 64) {
     if (a->line >= a->end && !next_piece(a)) return;
     __builtin_prefetch(a->line, 0, 2);
@@ -81,6 +87,28 @@ static Ahead ahead_of(const NextRows& next, int steps) {
   const std::int64_t lines = (bytes + 2 * side) / 64 + 3 + next.m * div_up(row_bytes, 64);
   return {scales, scales + side, {codes, biases}, {codes + bytes, biases + side}, 2, int((lines + steps - 1) / steps),
           next.in, 0, next.m, row_bytes};
+}
+
+// Scales (or biases) of kLanes rows as [group][kBlockRows].
+static void unpack_scales(const std::byte* from, std::int64_t row_bytes, DType type, std::int64_t r0, std::int64_t end,
+                          std::int64_t g0, int groups, float* out) {
+  if (type == DType::bf16 && groups % 8 == 0 && r0 + kLanes <= end) {
+    const std::byte* p = from + r0 * row_bytes + g0 * 2;
+    for (int g = 0; g < groups; g += 8, p += 16) {
+      Bytes d[4];
+      load_transposed(p, row_bytes, d);
+#pragma GCC unroll 4
+      for (int j = 0; j < 4; ++j) {
+        store(out + (g + 2 * j) * kBlockRows, low_bf16(d[j]));
+        store(out + (g + 2 * j + 1) * kBlockRows, high_bf16(d[j]));
+      }
+    }
+    return;
+  }
+  for (int i = 0; i < kLanes; ++i) {
+    const std::byte* p = from + (r0 + i < end ? r0 + i : end - 1) * row_bytes;
+    for (int g = 0; g < groups; ++g) out[g * kBlockRows + i] = load_scalar(p, type, g0 + g);
+  }
 }
 
 // How a panel's columns fall into segments.
