@@ -1,13 +1,14 @@
 // bench_matmul: how near the matrix kernels come to the machine's limits, measured in turn with them in one run.
 //
 //   bench_matmul [--isa avx512vnni] [--threads 2] [--rounds 7] [--only gemv|gemm|experts] [--filter TEXT] [--int16] [--wall] [--resident]
-//                [--ablate TECHNIQUE]…
+//                [--ablate TECHNIQUE]… [--offset BYTES]
 //
 // Decode: bytes of weights a second against a plain read of the same memory. Prefill: multiply-adds ×2 a second against a loop
 // of nothing but the instruction set's dot products. Each round measures limit, kernel, limit; a share is the kernel over the
 // mean of the two, and the median of the rounds is printed. Time is the threads' mean CPU time, not the clock on the wall: on a
 // shared machine a thread that waits for its turn says nothing about a kernel. (--wall: the wall clock; --resident: all experts, or matrices of gemv, are one,
-// whose weights stay in the cache: what is left is arithmetic. --ablate: without this technique, see lily bench --help.)
+// whose weights stay in the cache: what is left is arithmetic. --ablate: without this technique, see lily bench --help. --offset: where in a line of 64 bytes codes begin, as
+// a checkpoint may have them; 0 when nothing is said.)
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -161,22 +162,24 @@ double run_units(Pool& pool, const CpuKernel<Args>& kernel, const Args& a) {
 struct Stack {
   std::vector<std::byte> memory;
   Matrix m;
+  static inline int offset = 0;
   Stack(std::int64_t count, std::int64_t rows, std::int64_t cols, int bits = 4) {
     m.count = count, m.rows = rows, m.cols = cols, m.bits = bits, m.group = 64;
     m.row_bytes = cols * bits / 8, m.stack_bytes = rows * m.row_bytes;
     m.scale_row_bytes = cols / 64 * 2, m.scale_stack_bytes = rows * m.scale_row_bytes;
     const std::int64_t codes = count * m.stack_bytes, scales = count * m.scale_stack_bytes;
-    memory.resize(std::size_t(codes + 2 * scales));
+    memory.resize(std::size_t(codes + 2 * scales + 128));
     std::uint64_t s = 88172645463325252ull;
+    std::byte* at = memory.data() + (64 - reinterpret_cast<std::uintptr_t>(memory.data()) % 64) + offset;
     for (std::int64_t i = 0; i < codes; i += 8) {
       s ^= s << 13, s ^= s >> 7, s ^= s << 17;
-      std::memcpy(memory.data() + i, &s, 8);
+      std::memcpy(at + i, &s, 8);
     }
     for (std::int64_t i = 0; i < 2 * scales; i += 2) {
       const std::uint16_t h = float_to_bf16(i < scales ? 0.004f : -0.03f);
-      std::memcpy(memory.data() + codes + i, &h, 2);
+      std::memcpy(at + codes + i, &h, 2);
     }
-    m.data = memory.data(), m.scales = m.data + codes, m.biases = m.scales + scales;
+    m.data = at, m.scales = m.data + codes, m.biases = m.scales + scales;
   }
 };
 
@@ -322,6 +325,7 @@ int main(int argc, char** argv) {
     else if (flag == "--rounds") o.rounds = std::max(1, std::atoi(value().c_str()));
     else if (flag == "--only") o.only = value();
     else if (flag == "--filter") o.filter = value();
+    else if (flag == "--offset") Stack::offset = std::atoi(value().c_str()) & 63;
     else if (flag == "--ablate") off.push_back(value());
     else if (flag == "--int16") o.int16 = true;
     else if (flag == "--wall") o.wall = true;

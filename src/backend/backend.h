@@ -21,6 +21,7 @@ struct BackendOptions {
   int threads = 0;            // 0: chosen by the back end
   bool exact = false;         // float32 activations and KV
   plan::Activations prefill_activations = plan::Activations::int8;  // int8, or int16 ("bf16" on the command line)
+  plan::Activations decode_activations = plan::Activations::int16;  // likewise
   int chunk = 0;              // most tokens of one prefill pass; 0: chosen by the back end
   std::string isa;            // cpu: force a kernel set ("avx2", …); empty: the best this machine has
   std::vector<std::string> off;  // names of techniques to do without (ops/techniques.h)

@@ -30,7 +30,7 @@ struct Settings {
   std::string backend = "auto";
   int threads = 0;  // 0: chosen by the back end
   bool exact = false;
-  std::string prefill_activations = "int8";
+  std::string prefill_activations = "int8", decode_activations = "bf16";
   bool mlock = false;
   bool verbose = false;
   bool help = false;

@@ -64,7 +64,7 @@ server::AppOptions app_options(const Settings& s, const Ready& ready) {
   o.scheduler = {.parallel = s.parallel, .queue = s.queue, .cache_bytes = cache_bytes(s.cache_bytes, fixed)};
   if (!s.cache_dir.empty()) {
     const StateLayout& layout = ready.engine->backend().state_layout();
-    o.scheduler.store = std::make_shared<CacheStore>(s.cache_dir, state_key(ready.model->report.files, layout, s.exact), layout, ready.engine->shape().vocab,
+    o.scheduler.store = std::make_shared<CacheStore>(s.cache_dir, state_key(ready.model->report.files, layout, backend_options(s)), layout, ready.engine->shape().vocab,
                                                      kStoredShare * o.scheduler.cache_bytes);
   }
   o.guard = {.api_key = s.api_key, .allowed_hosts = s.allowed_hosts, .allowed_origins = s.allowed_origins};

@@ -9,6 +9,22 @@
 
 namespace lily::cli {
 
+namespace {
+plan::Activations activations(const std::string& name) {
+  return name == "int8" ? plan::Activations::int8 : plan::Activations::int16;
+}
+}  // namespace
+
+BackendOptions backend_options(const Settings& settings) {
+  BackendOptions o;
+  o.name = settings.backend;
+  o.threads = settings.threads;
+  o.exact = settings.exact;
+  o.prefill_activations = activations(settings.prefill_activations);
+  o.decode_activations = activations(settings.decode_activations);
+  return o;
+}
+
 Ready load(const Settings& settings, int max_context, int snapshots) {
   Ready r;
   r.dir = find_model(settings.model);
@@ -25,11 +41,7 @@ Ready load(const Settings& settings, int max_context, int snapshots) {
   EngineOptions options;
   options.max_context = max_context;
   options.snapshots = snapshots;
-  options.backend.name = settings.backend;
-  options.backend.threads = settings.threads;
-  options.backend.exact = settings.exact;
-  options.backend.prefill_activations =
-      settings.prefill_activations == "int8" ? plan::Activations::int8 : plan::Activations::int16;
+  options.backend = backend_options(settings);
   r.engine = std::make_unique<Engine>(r.model->weights, options);
   log_debug(fmt::format("back end: {}, passes of up to {} tokens", r.engine->backend().name(),
                         r.engine->backend().max_rows()));

@@ -17,6 +17,9 @@ struct Ready {
   std::unique_ptr<Engine> engine;
 };
 
+/// What the common options say to a back end.
+BackendOptions backend_options(const Settings& settings);
+
 /// Finds, checks and maps the model and makes its back end. `max_context` 0: the model's; `snapshots` as EngineOptions
 /// has it.
 Ready load(const Settings& settings, int max_context = 0, int snapshots = EngineOptions().snapshots);

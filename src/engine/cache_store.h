@@ -18,12 +18,13 @@
 #include <unordered_map>
 #include <vector>
 
+#include "backend/backend.h"
 #include "engine/prefix_cache.h"
 
 namespace lily {
 
 /// What states depend on: the checkpoint's files (names, sizes, a sample of their bytes), the arithmetic and the layout of a state.
-std::string state_key(const std::vector<std::filesystem::path>& files, const StateLayout& layout, bool exact);
+std::string state_key(const std::vector<std::filesystem::path>& files, const StateLayout& layout, const BackendOptions& arithmetic);
 
 struct CacheStoreUse {
   int snapshots = 0;

@@ -58,6 +58,7 @@ TEST(CpuGolden, R1) {
   check("decode", Phase::decode, {}, 5e-4, 0.97);
   check("prefill int8", Phase::prefill, {}, 5e-3, 0.90);
   check("prefill bf16", Phase::prefill, {.prefill_activations = Activations::int16}, 5e-4, 0.97);
+  check("decode int8", Phase::decode, {.decode_activations = Activations::int8}, 5e-3, 0.90);
 }
 
 TEST(CpuGolden, TinyPerplexity) {
@@ -78,6 +79,7 @@ TEST(CpuGolden, TinyPerplexity) {
   check("decode", Phase::decode, {}, 2e-3, 0.96);
   check("prefill int8", Phase::prefill, {}, 1e-2, 0.96);
   check("prefill bf16", Phase::prefill, {.prefill_activations = Activations::int16}, 2e-3, 0.96);
+  check("decode int8", Phase::decode, {.decode_activations = Activations::int8}, 1e-2, 0.96);
 }
 
 TEST(CpuGolden, TinyGreedy) {

@@ -91,6 +91,7 @@ TEST(CpuGate, LongTextInDefaultArithmetic) {
   check("decode", {}, Phase::decode, 2e-3, 0.97);
   check("prefill int8", {}, Phase::prefill, 1e-2, 0.96);
   check("prefill bf16", {.prefill_activations = Activations::int16}, Phase::prefill, 2e-3, 0.97);
+  check("decode int8", {.decode_activations = Activations::int8}, Phase::decode, 1e-2, 0.96);
 }
 
 TEST(ReferenceGolden, DecodeAgreesWithPrefill) {

@@ -24,7 +24,7 @@ class Usage(unittest.TestCase):
         for command in COMMANDS:
             r = ok(self, command, "--help")
             for word in ["examples:", f"usage: lily {command}", "--help", "--backend auto|cpu|cuda|metal|reference",
-                         "--threads N", "--exact", "--prefill-activations int8|bf16", "--mlock", "-v, --verbose"]:
+                         "--threads N", "--exact", "--prefill-activations int8|bf16", "--decode-activations int8|bf16", "--mlock", "-v, --verbose"]:
                 self.assertIn(word, r.out, command)
             self.assertEqual(r.out, ok(self, "help", command).out)
             self.assertEqual(r.out, ok(self, command, "-h").out)
@@ -56,6 +56,7 @@ class Usage(unittest.TestCase):
                 (["--threads", "-1"], ["run", "tiny", "x", "--threads", "-1"]),
                 (["--backend", "gpu"], ["run", "tiny", "x", "--backend", "gpu"]),
                 (["--prefill-activations"], ["run", "tiny", "x", "--prefill-activations", "fp8"]),
+                (["--decode-activations"], ["run", "tiny", "x", "--decode-activations", "int4"]),
                 (["--exact", "value"], ["run", "tiny", "x", "--exact=false"]),
                 (["--ids"], ["logits", "tiny", "--out", "x"]),
                 (["--split", "0"], ["logits", "tiny", "--ids", "a", "--out", "b", "--split", "7,0"]),

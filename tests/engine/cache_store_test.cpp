@@ -163,14 +163,16 @@ TEST(StateKey, DependsOnFilesAndArithmetic) {
   const fs::path file = fs::path(::testing::TempDir()) / "weights.bin";
   std::ofstream(file) << std::string(100000, 'a');
   const StateLayout f32(fake::shape(), DType::f32), bf16(fake::shape(), DType::bf16);
-  const std::string key = state_key({file}, f32, false);
-  EXPECT_EQ(key, state_key({file}, f32, false));
-  EXPECT_NE(key, state_key({file}, f32, true));
-  EXPECT_NE(key, state_key({file}, bf16, false));
+  const std::string key = state_key({file}, f32, {});
+  EXPECT_EQ(key, state_key({file}, f32, {}));
+  EXPECT_NE(key, state_key({file}, f32, {.exact = true}));
+  EXPECT_NE(key, state_key({file}, f32, {.prefill_activations = plan::Activations::int16}));
+  EXPECT_NE(key, state_key({file}, f32, {.decode_activations = plan::Activations::int8}));
+  EXPECT_NE(key, state_key({file}, bf16, {}));
   std::ofstream(file) << std::string(100000, 'b');
-  EXPECT_NE(key, state_key({file}, f32, false));
+  EXPECT_NE(key, state_key({file}, f32, {}));
   std::ofstream(file) << std::string(100001, 'a');
-  EXPECT_NE(key, state_key({file}, f32, false));
+  EXPECT_NE(key, state_key({file}, f32, {}));
 }
 
 }  // namespace

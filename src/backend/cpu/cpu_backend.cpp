@@ -19,7 +19,7 @@ constexpr int kDefaultChunk = 2048;  // rows of a prefill pass: 64 an expert on 
 plan::Plan compile(const Weights& weights, plan::Phase phase, const BackendOptions& options,
                    const std::vector<std::string>& fusions_off) {
   plan::Activations activations = plan::Activations::f32;
-  if (!options.exact) activations = phase == plan::Phase::decode ? plan::Activations::int16 : options.prefill_activations;
+  if (!options.exact) activations = phase == plan::Phase::decode ? options.decode_activations : options.prefill_activations;
   return plan::compile(weights, phase, {.backend = "cpu", .activations = activations, .fusions_off = fusions_off});
 }
 
