@@ -160,17 +160,17 @@ double run_units(Pool& pool, const CpuKernel<Args>& kernel, const Args& a) {
 
 // A stack of 4-bit matrices of group 64; codes from a cheap generator, scales plausible.
 struct Stack {
-  std::vector<std::byte> memory;
+  Buffer memory;  // huge pages: so a checkpoint is mapped
   Matrix m;
   static inline int offset = 0;
-  Stack(std::int64_t count, std::int64_t rows, std::int64_t cols, int bits = 4) {
+  Stack(std::int64_t count, std::int64_t rows, std::int64_t cols, int bits = 4)
+      : memory(count * rows * (cols * bits / 8 + 2 * (cols / 64 * 2)) + 64) {
     m.count = count, m.rows = rows, m.cols = cols, m.bits = bits, m.group = 64;
     m.row_bytes = cols * bits / 8, m.stack_bytes = rows * m.row_bytes;
     m.scale_row_bytes = cols / 64 * 2, m.scale_stack_bytes = rows * m.scale_row_bytes;
     const std::int64_t codes = count * m.stack_bytes, scales = count * m.scale_stack_bytes;
-    memory.resize(std::size_t(codes + 2 * scales + 128));
     std::uint64_t s = 88172645463325252ull;
-    std::byte* at = memory.data() + (64 - reinterpret_cast<std::uintptr_t>(memory.data()) % 64) + offset;
+    std::byte* at = memory.data + offset;
     for (std::int64_t i = 0; i < codes; i += 8) {
       s ^= s << 13, s ^= s >> 7, s ^= s << 17;
       std::memcpy(at + i, &s, 8);
@@ -204,7 +204,7 @@ void bench_gemv(const Options& o, Pool& pool, const Isa& isa) {
       const Input in(isa, tokens, cols, o.int16 ? 2 : 1);
       std::vector<float> y(std::size_t(rows * tokens));
       report(o, "gemv " + std::to_string(rows) + "x" + std::to_string(cols) + " rows " + std::to_string(tokens), "GB/s",
-             [&] { return read_rate(pool, isa.name, w.memory.data(), std::int64_t(w.memory.size())); },
+             [&] { return read_rate(pool, isa.name, w.m.data, w.m.bytes()); },
              [&] {
                double s = 0;
                for (std::int64_t i = 0; i < w.m.count; ++i) {
@@ -302,7 +302,7 @@ void bench_experts(const Options& o, Pool& pool, const Isa& isa) {
                     : matrices * 2 * tokens * kK * kInner * kWidth * (o.int16 ? 2 : 1) / s;
     };
     const auto limit = [&] {
-      return decode ? read_rate(pool, isa.name, gate.memory.data(), std::int64_t(gate.memory.size())) : peak_rate(pool, isa.name);
+      return decode ? read_rate(pool, isa.name, gate.m.data, kExperts * gate.m.bytes_one()) : peak_rate(pool, isa.name);
     };
     const char* unit = decode ? "GB/s" : "GOP/s";
     report(o, "expert_in tokens " + std::to_string(tokens), unit, limit,

@@ -257,18 +257,21 @@ TEST(Matmul, NonFiniteRowsPoisonTheirResultsOnly) {
   Scratch scratch;
   for (const Isa& isa : available_isas())
     for (bool decode : {false, true})
-      for (float bad : {INFINITY, -INFINITY, NAN}) {
-        const Case c = {40, 128, 4, 64, DType::bf16, 3, Activations::int8, 1, decode};
-        TestMatrix w(1, c.rows, c.cols, c.bits, c.group, c.type, 1);
-        Input in(c.tokens, c.cols, 1, 2);
-        in.x[128 + 77] = bad;
-        run_all(isa.quantize_rows, {in.x.data(), in.q.data(), 3, in.layout}, scratch.view);
-        const auto y = run_linear(isa, c, w.m, in);
-        for (std::int64_t r = 0; r < c.rows; ++r) {
-          EXPECT_TRUE(std::isfinite(y[std::size_t(r)]) && std::isfinite(y[std::size_t(2 * c.rows + r)])) << isa.name;
-          EXPECT_FALSE(std::isfinite(y[std::size_t(c.rows + r)])) << isa.name;
-        }
-      }
+      for (bool reference : {false, true})  // who quantises
+        for (std::int64_t rows : {40, 64})
+          for (float bad : {INFINITY, -INFINITY, NAN}) {
+            const Case c = {rows, 128, 4, 64, DType::bf16, 3, Activations::int8, 1, decode};
+            TestMatrix w(1, c.rows, c.cols, c.bits, c.group, c.type, 1);
+            Input in(c.tokens, c.cols, 1, 2);
+            in.x[128 + 77] = bad;
+            const QuantizeRowsArgs a = {in.x.data(), in.q.data(), 3, in.layout};
+            reference ? quantize_rows_ref(a) : run_all(isa.quantize_rows, a, scratch.view);
+            const auto y = run_linear(isa, c, w.m, in);
+            for (std::int64_t r = 0; r < c.rows; ++r) {
+              EXPECT_TRUE(std::isfinite(y[std::size_t(r)]) && std::isfinite(y[std::size_t(2 * c.rows + r)])) << isa.name;
+              EXPECT_FALSE(std::isfinite(y[std::size_t(c.rows + r)])) << isa.name;
+            }
+          }
 }
 
 }  // namespace

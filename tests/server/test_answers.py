@@ -183,7 +183,8 @@ class Answers(Case):
         self.assertEqual(text(seed=5), text(seed=5))
         self.assertEqual(text(seed=5), self.server.stream_chat(COUNT, **body, seed=5).content)
         self.assertNotEqual(text(seed=5), text(seed=6))
-        self.assertGreater(len({text() for _ in range(3)}), 1)
+        first = text()  # some answers are likely even so: ask until another comes
+        self.assertTrue(any(text() != first for _ in range(30)))
 
     def test_a_seed_holds_under_load_and_greedy_too(self):
         seeded = {**NO_THINKING, "temperature": 1.5, "top_k": 0, "top_p": 1, "max_tokens": 16, "seed": 11}

@@ -22,6 +22,9 @@ static void store_sums(const QuantLayout& l, int used, int g, std::int32_t first
   if (g % 2) at(128)[g / 2] = at(64)[g - 1] + at(64)[g];
 }
 
+// A value that is not finite poisons its group through the scale, which is not finite either: its integer does not matter.
+static int integer(float f) { return std::isfinite(f) ? int(f) : 0; }
+
 void quantize_rows_ref(const QuantizeRowsArgs& a) {
   const QuantLayout& l = a.layout;
   for (int r = 0; r < a.rows; ++r) {
@@ -31,7 +34,7 @@ void quantize_rows_ref(const QuantizeRowsArgs& a) {
     for (int g = 0; g < l.width / kQuantGroup; ++g) {
       const float* v = x + g * kQuantGroup;
       float largest = 0;
-      for (int i = 0; i < kQuantGroup; ++i) largest = std::max(largest, std::fabs(v[i]));
+      for (int i = 0; i < kQuantGroup; ++i) largest = std::isnan(v[i]) || std::isnan(largest) ? NAN : std::max(largest, std::fabs(v[i]));
       const float scale = largest / kQuantMost;
       const float inverse = largest >= kQuantSmallest ? kQuantMost / largest : 0.0f;
       scales[g] = scale;
@@ -39,13 +42,13 @@ void quantize_rows_ref(const QuantizeRowsArgs& a) {
       std::int32_t pairs = 0;
       for (int i = 0; i < kQuantGroup; ++i) {
         const float t = v[i] * inverse;
-        const float q1 = std::nearbyint(t);
+        const float q1 = std::nearbyint(t);  // a NaN where the largest value is infinite
         const float q2 = l.terms == 2 ? std::clamp(std::nearbyint((t - q1) * 256.0f), -127.0f, 127.0f) : 0.0f;
         const std::int64_t at = l.position(g * kQuantGroup + i);
-        row[l.term_offset(0) + at] = std::byte(std::int8_t(q1));
-        if (l.terms == 2) row[l.term_offset(1) + at] = std::byte(std::int8_t(q2));
-        sum[i / 32] += int(q1);
-        sum2[i / 32] += int(q2);
+        row[l.term_offset(0) + at] = std::byte(integer(q1));
+        if (l.terms == 2) row[l.term_offset(1) + at] = std::byte(integer(q2));
+        sum[i / 32] += integer(q1);
+        sum2[i / 32] += integer(q2);
       }
       for (int i = g * kQuantGroup; i < (g + 1) * kQuantGroup; i += 2) {
         const int even = std::int8_t(row[l.position(i)]), odd = std::int8_t(row[l.position(i + 1)]);
