@@ -32,7 +32,7 @@ using namespace lily::ops::testing;
 
 struct Options {
   std::string isa, only, filter;
-  int threads = 2, rounds = 7;
+  int threads = 2, rounds = 7, offset = 0;
   bool int16 = false, wall = false, resident = false;
   Techniques techniques;
 };
@@ -162,15 +162,14 @@ double run_units(Pool& pool, const CpuKernel<Args>& kernel, const Args& a) {
 struct Stack {
   Buffer memory;  // huge pages: so a checkpoint is mapped
   Matrix m;
-  static inline int offset = 0;
-  Stack(std::int64_t count, std::int64_t rows, std::int64_t cols, int bits = 4)
+  Stack(const Options& o, std::int64_t count, std::int64_t rows, std::int64_t cols, int bits = 4)
       : memory(count * rows * (cols * bits / 8 + 2 * (cols / 64 * 2)) + 64) {
     m.count = count, m.rows = rows, m.cols = cols, m.bits = bits, m.group = 64;
     m.row_bytes = cols * bits / 8, m.stack_bytes = rows * m.row_bytes;
     m.scale_row_bytes = cols / 64 * 2, m.scale_stack_bytes = rows * m.scale_row_bytes;
     const std::int64_t codes = count * m.stack_bytes, scales = count * m.scale_stack_bytes;
     std::uint64_t s = 88172645463325252ull;
-    std::byte* at = memory.data + offset;
+    std::byte* at = memory.data + o.offset;
     for (std::int64_t i = 0; i < codes; i += 8) {
       s ^= s << 13, s ^= s >> 7, s ^= s << 17;
       std::memcpy(at + i, &s, 8);
@@ -199,12 +198,12 @@ plan::Activations activations(const Options& o) { return o.int16 ? plan::Activat
 void bench_gemv(const Options& o, Pool& pool, const Isa& isa) {
   for (const auto& [rows, cols] : {std::pair<int, int>{8192, 2048}, {2048, 4096}, {512, 2048}}) {
     const std::int64_t one = std::int64_t(rows) * (cols / 2 + cols / 16);
-    const Stack w(std::min<std::int64_t>(800'000'000 / one, 512), rows, cols);
+    const Stack w(o, std::min<std::int64_t>(800'000'000 / one, 512), rows, cols);
     for (int tokens : {1, 2, 4, 8}) {
       const Input in(isa, tokens, cols, o.int16 ? 2 : 1);
       std::vector<float> y(std::size_t(rows * tokens));
       report(o, "gemv " + std::to_string(rows) + "x" + std::to_string(cols) + " rows " + std::to_string(tokens), "GB/s",
-             [&] { return read_rate(pool, isa.name, w.m.data, w.m.bytes()); },
+             [&] { return read_rate(pool, isa.name, w.memory.data, w.m.bytes()); },
              [&] {
                double s = 0;
                for (std::int64_t i = 0; i < w.m.count; ++i) {
@@ -222,7 +221,7 @@ void bench_gemm(const Options& o, Pool& pool, const Isa& isa) {
   struct Shape { int rows, cols, tokens; };
   for (const Shape& c : {Shape{8192, 2048, 512}, {2048, 4096, 512}, {512, 2048, 512}, {8192, 2048, 64}, {8192, 2048, 2048},
                          {512, 2048, 1}, {512, 2048, 2}, {512, 2048, 4}, {512, 2048, 6}, {512, 2048, 8}, {512, 2048, 12}, {512, 2048, 16}}) {
-    const Stack w(1, c.rows, c.cols);
+    const Stack w(o, 1, c.rows, c.cols);
     const Input in(isa, c.tokens, c.cols, o.int16 ? 2 : 1);
     const Buffer y(std::int64_t(c.rows) * c.tokens * 4);
     LinearArgs a{.activations = activations(o), .q = in.q.data, .layout = in.layout, .w = w.m};
@@ -265,7 +264,7 @@ struct Routing {
 
 void bench_experts(const Options& o, Pool& pool, const Isa& isa) {
   constexpr int kExperts = 256, kK = 8, kInner = 512, kWidth = 2048;
-  Stack gate(kExperts, kInner, kWidth), up(kExperts, kInner, kWidth), down(kExperts, kWidth, kInner);
+  Stack gate(o, kExperts, kInner, kWidth), up(o, kExperts, kInner, kWidth), down(o, kExperts, kWidth, kInner);
   if (o.resident)
     for (Stack* s : {&gate, &up, &down}) s->m.stack_bytes = 0, s->m.scale_stack_bytes = 0;
   for (int tokens : {1, 2, 256, 512, 2048}) {
@@ -302,7 +301,7 @@ void bench_experts(const Options& o, Pool& pool, const Isa& isa) {
                     : matrices * 2 * tokens * kK * kInner * kWidth * (o.int16 ? 2 : 1) / s;
     };
     const auto limit = [&] {
-      return decode ? read_rate(pool, isa.name, gate.m.data, kExperts * gate.m.bytes_one()) : peak_rate(pool, isa.name);
+      return decode ? read_rate(pool, isa.name, gate.memory.data, kExperts * gate.m.bytes_one()) : peak_rate(pool, isa.name);
     };
     const char* unit = decode ? "GB/s" : "GOP/s";
     report(o, "expert_in tokens " + std::to_string(tokens), unit, limit,
@@ -325,7 +324,7 @@ int main(int argc, char** argv) {
     else if (flag == "--rounds") o.rounds = std::max(1, std::atoi(value().c_str()));
     else if (flag == "--only") o.only = value();
     else if (flag == "--filter") o.filter = value();
-    else if (flag == "--offset") Stack::offset = std::atoi(value().c_str()) & 63;
+    else if (flag == "--offset") o.offset = std::clamp(std::atoi(value().c_str()), 0, 63);
     else if (flag == "--ablate") off.push_back(value());
     else if (flag == "--int16") o.int16 = true;
     else if (flag == "--wall") o.wall = true;

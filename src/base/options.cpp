@@ -264,7 +264,7 @@ void common_rows(std::vector<Option>& t) {
   t.push_back(Row("*", "exact", "", "float32 activations, KV, convolution window and residual").to(&Settings::exact));
   t.push_back(Row("*", "prefill-activations", "int8|bf16", "precision in which prompts are read")
                   .choice(&Settings::prefill_activations));
-  t.push_back(Row("*", "decode-activations", "int8|bf16", "precision in which tokens are computed one by one")
+  t.push_back(Row("*", "decode-activations", "int8|bf16", "precision in which answers are computed; int8 helps several at once")
                   .choice(&Settings::decode_activations));
   t.push_back(Row("*", "mlock", "", "lock the weights in memory").to(&Settings::mlock));
   t.push_back(Row("*", "verbose", "", "say more on standard error").to(&Settings::verbose).short_form('v'));

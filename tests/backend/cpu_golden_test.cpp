@@ -79,7 +79,7 @@ TEST(CpuGolden, TinyPerplexity) {
   check("decode", Phase::decode, {}, 2e-3, 0.96);
   check("prefill int8", Phase::prefill, {}, 1e-2, 0.96);
   check("prefill bf16", Phase::prefill, {.prefill_activations = Activations::int16}, 2e-3, 0.96);
-  check("decode int8", Phase::decode, {.decode_activations = Activations::int8}, 1e-2, 0.96);
+  check("decode int8", Phase::decode, {.decode_activations = Activations::int8}, 2e-2, 0.96);  // 192 tokens; CpuGate has 2,048
 }
 
 TEST(CpuGolden, TinyGreedy) {

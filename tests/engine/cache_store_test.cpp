@@ -168,7 +168,9 @@ TEST(StateKey, DependsOnFilesAndArithmetic) {
   EXPECT_NE(key, state_key({file}, f32, {.exact = true}));
   EXPECT_NE(key, state_key({file}, f32, {.prefill_activations = plan::Activations::int16}));
   EXPECT_NE(key, state_key({file}, f32, {.decode_activations = plan::Activations::int8}));
+  EXPECT_NE(key, state_key({file}, f32, {.name = "reference"}));
   EXPECT_NE(key, state_key({file}, bf16, {}));
+  EXPECT_EQ(state_key({file}, f32, {.exact = true}), state_key({file}, f32, {.exact = true, .decode_activations = plan::Activations::int8}));
   std::ofstream(file) << std::string(100000, 'b');
   EXPECT_NE(key, state_key({file}, f32, {}));
   std::ofstream(file) << std::string(100001, 'a');

@@ -88,6 +88,9 @@ std::vector<Case> cases() {
   for (bool decode : {false, true}) {
     for (int tokens : {1, 2, 3, 5, 8, 13}) out.push_back({70, 1088, 4, 64, DType::bf16, tokens, i8, 1, decode});
     for (int tokens : {1, 4, 8, 12}) out.push_back({96, 4224, 4, 128, DType::bf16, tokens, i8, 1, decode});  // more than a panel's columns
+    out.push_back({64, 1088, 4, 64, DType::bf16, 5, i8, 2, decode});
+    out.push_back({64, 640, 4, 128, DType::f32, 3, i8, 2, decode});
+    out.push_back({32, 640, 4, 128, DType::f16, 8, i8, 1, decode});
     for (int tokens : {2, 7, 13}) out.push_back({64, 1088, 4, 64, DType::f16, tokens, i8, 1, decode});
     out.push_back({64, 2048, 4, 64, DType::bf16, 7, i16, 2, decode});
     out.push_back({33, 512, 4, 64, DType::bf16, 4, i8, 2, decode});

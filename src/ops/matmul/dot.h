@@ -107,6 +107,13 @@ LILY_SIMD void load_transposed(const void* p, std::int64_t stride, Bytes* out) {
   out[2] = _mm512_unpacklo_epi64(hi01, hi23);
   out[3] = _mm512_unpackhi_epi64(hi01, hi23);
 }
+/// Lane 4·b + j: the sum of lanes 4·b … 4·b + 3 of d[j], in which four_rows(p + j·stride, stride) has row 4·b + j.
+LILY_SIMD I32 transposed_sum(const I32 (&d)[4]) {
+  const I32 d01 = add(_mm512_unpacklo_epi32(d[0], d[1]), _mm512_unpackhi_epi32(d[0], d[1]));
+  const I32 d23 = add(_mm512_unpacklo_epi32(d[2], d[3]), _mm512_unpackhi_epi32(d[2], d[3]));
+  return add(_mm512_unpacklo_epi64(d01, d23), _mm512_unpackhi_epi64(d01, d23));
+}
+
 struct LaneGroups {
   __m512i lane;
   int shift;

@@ -11,17 +11,11 @@
 #if defined(__AVX512F__)
 namespace lily::ops::LILY_ISA {
 
-/// Whether that is faster than panels (ops/linear/NOTES.md), for n weight rows and m rows of input.
+// Up to how many rows of input that is faster than panels, paired and others (ops/linear/NOTES.md).
+constexpr int kFewerThanPaired = 8, kFewRows = 12;
 LILY_SIMD bool takes_few_rows(const Matrix& w, int n, const InputRows& in, int m) {
-  const int most = adds_beside_products() ? 8 : 12;  // panels multiply an even and an odd column at once there
+  const int most = in.techniques.paired_columns && adds_beside_products() ? kFewerThanPaired : kFewRows;
   return in.techniques.few_rows && m <= most && w.bits == 4 && w.group >= kQuantGroup && n % kLanes == 0 && !two_terms(in);
-}
-
-// Lane 4·b + j: the sum of lanes 4·b … 4·b + 3 of d[j].
-LILY_SIMD I32 transposed_sum(const I32 (&d)[4]) {
-  const I32 d01 = add(_mm512_unpacklo_epi32(d[0], d[1]), _mm512_unpackhi_epi32(d[0], d[1]));
-  const I32 d23 = add(_mm512_unpacklo_epi32(d[2], d[3]), _mm512_unpackhi_epi32(d[2], d[3]));
-  return add(_mm512_unpacklo_epi64(d01, d23), _mm512_unpackhi_epi64(d01, d23));
 }
 
 // Columns k … k + cols of kLanes weight rows from r0, added to out[i·kBlockRows + lane] of rows of input i < m; k 0: out begins at
@@ -47,19 +41,16 @@ static void few_rows_vector(const Matrix& w, std::int64_t r0, std::int64_t k, st
     const F32 scale = load(scales), bias = load(biases);
     for (int i = 0; i < m; ++i) {
       const std::byte *row = rows[i], *x = row + s * (kQuantGroup / 2);
-      I32 d[4] = {zero_int(), zero_int(), zero_int(), zero_int()};
+      Dot<false> dot[4];
 #pragma GCC unroll 2
       for (int h = 0; h < 2; ++h) {
         const Bytes x_even = broadcast16(x + 16 * h), x_odd = broadcast16(x + 16 * h + odd);
 #pragma GCC unroll 4
-        for (int j = 0; j < 4; ++j) {
-          d[j] = _mm512_dpbusd_epi32(d[j], low[h][j], x_even);
-          d[j] = _mm512_dpbusd_epi32(d[j], high[h][j], x_odd);
-        }
+        for (int j = 0; j < 4; ++j) dot[j].step(low[h][j], x_even), dot[j].step(high[h][j], x_odd);
       }
       float* to = out + i * kBlockRows;
       const F32 x_scale = set1(*reinterpret_cast<const float*>(row + scale_at)), x_sum = set1(*reinterpret_cast<const float*>(row + sum_at));
-      const F32 sum = fma(to_float(transposed_sum(d)), scale * x_scale, s == 0 ? zero() : load(to));
+      const F32 sum = fma(to_float(transposed_sum({dot[0].total(), dot[1].total(), dot[2].total(), dot[3].total()})), scale * x_scale, s == 0 ? zero() : load(to));
       store(to, group_end ? fma(bias, x_sum, sum) : sum);
     }
     if (group_end) scales += kBlockRows, biases += kBlockRows, sum_at += 4;

@@ -42,7 +42,7 @@ LILY_SIMD Panel panel_at(const Panel& first, int i) {
   return {first.codes + i * kPanelBytes, first.scales + row, first.biases + row, first.pairs + row};
 }
 // What to ask for while multiplying: a block's codes, scales and biases, each of them in one piece, in the order of memory, then
-// rows of input; `rate` lines for every 32 columns of a tile: evenly, since a core has few requests under way at a time and waits
+// rows of input; `rate` lines for every step that ahead_of was told of: evenly, since a core has few requests under way at a time and waits
 // when they are all taken.
 struct Ahead {
   const std::byte *line, *end;
@@ -67,6 +67,7 @@ LILY_SIMD bool next_piece(Ahead* a) {
   return true;
 }
 LILY_SIMD void ask(Ahead* a, int lines) {
+  // One check for all: this is called for every segment.
   if (a->end - a->line >= 64 * std::int64_t(lines)) {
     const std::byte* line = a->line;
     for (int i = 0; i < lines; ++i, line += 64) __builtin_prefetch(line, 0, 2);
