@@ -301,7 +301,7 @@ void bench_experts(const Options& o, Pool& pool, const Isa& isa) {
                     : matrices * 2 * tokens * kK * kInner * kWidth * (o.int16 ? 2 : 1) / s;
     };
     const auto limit = [&] {
-      return decode ? read_rate(pool, isa.name, gate.memory.data, kExperts * gate.m.bytes_one()) : peak_rate(pool, isa.name);
+      return decode ? read_rate(pool, isa.name, gate.memory.data, gate.m.bytes()) : peak_rate(pool, isa.name);
     };
     const char* unit = decode ? "GB/s" : "GOP/s";
     report(o, "expert_in tokens " + std::to_string(tokens), unit, limit,

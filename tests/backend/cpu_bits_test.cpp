@@ -132,28 +132,33 @@ TEST(CpuBits, NeighboursInAPrefillPass) {
   }
 }
 
-TEST(CpuBits, NeighboursInADecodePass) {
+// n conversations step by step in common passes, and each of them alone.
+void expect_same_together(const BackendOptions& mode, std::size_t n) {
   const int vocab = model()->shape.vocab;
-  for (const BackendOptions& mode : {BackendOptions{}, {.decode_activations = plan::Activations::int8}})
-    for (const std::size_t n : {2, 5}) {
-      const auto b = backend(mode);
-      std::vector<std::vector<std::int32_t>> ids;
-      for (std::size_t i = 0; i < n; ++i) ids.push_back(some_ids(unsigned(6 + i), 30));
-      std::vector<SequenceState> states(n, SequenceState(b->state_layout()));
-      std::vector<std::vector<float>> logits(n);
-      for (std::size_t t = 0; t < 30; ++t) {
-        std::vector<Segment> segments;
-        for (std::size_t i = 0; i < n; ++i)
-          segments.push_back({.state = &states[i], .ids = {&ids[i][t], 1}, .logits_of = {0}});
-        std::vector<float> row(n * std::size_t(vocab));
-        b->run(Phase::decode, segments, row.data());
-        for (std::size_t i = 0; i < n; ++i)
-          logits[i].insert(logits[i].end(), row.begin() + std::ptrdiff_t(i) * vocab, row.begin() + std::ptrdiff_t(i + 1) * vocab);
-      }
-      for (std::size_t i = 0; i < n; ++i)
-        expect_same(forced(*b, ids[i], {1}, Phase::decode), outcome(logits[i], states[i]),
-                    "conversation " + std::to_string(i) + " of " + std::to_string(n));
-    }
+  const auto b = backend(mode);
+  std::vector<std::vector<std::int32_t>> ids;
+  for (std::size_t i = 0; i < n; ++i) ids.push_back(some_ids(unsigned(6 + i), 30));
+  std::vector<SequenceState> states(n, SequenceState(b->state_layout()));
+  std::vector<std::vector<float>> logits(n);
+  for (std::size_t t = 0; t < 30; ++t) {
+    std::vector<Segment> segments;
+    for (std::size_t i = 0; i < n; ++i)
+      segments.push_back({.state = &states[i], .ids = {&ids[i][t], 1}, .logits_of = {0}});
+    std::vector<float> row(n * std::size_t(vocab));
+    b->run(Phase::decode, segments, row.data());
+    for (std::size_t i = 0; i < n; ++i)
+      logits[i].insert(logits[i].end(), row.begin() + std::ptrdiff_t(i) * vocab, row.begin() + std::ptrdiff_t(i + 1) * vocab);
+  }
+  for (std::size_t i = 0; i < n; ++i)
+    expect_same(forced(*b, ids[i], {1}, Phase::decode), outcome(logits[i], states[i]),
+                "conversation " + std::to_string(i) + " of " + std::to_string(n));
+}
+
+TEST(CpuBits, NeighboursInADecodePass) {
+  for (const std::size_t n : {2, 5}) {
+    expect_same_together({}, n);
+    expect_same_together({.decode_activations = plan::Activations::int8}, n);
+  }
 }
 
 // Decode over several ranges of keys (they are 512 positions), the ranges joined by whichever thread comes last.

@@ -72,6 +72,17 @@ class Bench(unittest.TestCase):
         self.assertNotIn("stage_shares", plain["rows"][0])
         self.assertEqual(plain["rows"][0]["logits_hash"], j["rows"][0]["logits_hash"])
 
+    def test_each_phase_has_a_precision_of_its_own(self):
+        def hashes(*flags):
+            rows = self.bench("--prefill", "48", "--decode", "48", "--reps", "1", "--steps", "2", *flags)["rows"]
+            return {r["phase"]: r["logits_hash"] for r in rows}
+        base = hashes()
+        self.assertEqual(hashes("--prefill-activations", "int8", "--decode-activations", "bf16"), base)
+        answers = hashes("--decode-activations", "int8")
+        self.assertEqual(answers["prefill"], base["prefill"])
+        self.assertNotEqual(answers["decode"], base["decode"])
+        self.assertNotEqual(hashes("--prefill-activations", "bf16")["prefill"], base["prefill"])
+
     def test_every_technique_runs_and_those_that_keep_the_bits_do(self):
         j = self.bench("--prefill", "80", "--decode", "16", "--reps", "2", "--steps", "3", "--ablate", "all")
         plain = {r["phase"]: r["logits_hash"] for r in rows(j)}

@@ -95,16 +95,13 @@ static void unpack_vector(const Matrix& w, std::int64_t r0, std::int64_t end, st
 
 // Columns k … k + cols of the rows from r0 (those ≥ end repeat the last), with their scales and biases. two: the input has two terms.
 static void lay_out(const Matrix& w, std::int64_t r0, std::int64_t end, std::int64_t k, int cols, Form form, bool two, const Panel& to) {
-  const std::int64_t group = w.group;
-  const int groups = int(cols / group);
   for (int v = 0; v < 2; ++v) {
     const std::int64_t row = r0 + v * kLanes < end ? r0 + v * kLanes : end - 1;
     const int at = v * kLanes;
     unpack_vector(w, row, end, k, cols, form, to.codes + v * kByteLanes, to.pairs + at);
-    unpack_scales(w.scales, w.scale_row_bytes, w.scale_type, row, end, k / group, groups, to.scales + at);
-    unpack_scales(w.biases, w.scale_row_bytes, w.scale_type, row, end, k / group, groups, to.biases + at);
+    unpack_sides(w, row, end, k, cols, to.scales + at, to.biases + at);
     if (!two) continue;
-    for (int g = 0; g < groups; ++g) {  // a sum counts in units of a 256th of the input's scale
+    for (int g = 0; g < cols / w.group; ++g) {  // a sum counts in units of a 256th of the input's scale
       float* s = to.scales + g * kBlockRows + at;
       store(s, load(s) * set1(1.0f / 256.0f));
     }
@@ -121,7 +118,7 @@ static Form form_of(const Matrix& w, [[maybe_unused]] const InputRows& in, [[may
   return can_pack && m <= 24 ? Form::packed : Form::amx;
 #else
   const bool ports = adds_beside_products();
-  if (ports && w.bits == 4 && w.group >= kQuantGroup && !two_terms(in) && in.techniques.paired_columns) return Form::paired;
+  if (ports && is_plain(w, in) && in.techniques.paired_columns) return Form::paired;
   if (can_pack && (ports || m <= 64)) return Form::packed;
 #endif
 #endif
@@ -155,10 +152,10 @@ void gemm_block(const Matrix& w, std::int64_t r0, int n, const InputRows& in, in
   auto** rows = arena.take<const std::byte*>(kBlockTokens);
   for (int i = 0; i < m; ++i) rows[i] = quantized_row(in, i);
   const bool two = two_terms(in);
-#if defined(__AVX512F__)
-  if (takes_few_rows(w, n, in, m)) return few_rows_block(w, r0, n, in, rows, m, next, first, out);
-#endif
   const Form form = form_of(w, in, m);
+#if defined(__AVX512F__)
+  if (takes_few_rows(form, w, n, in, m)) return few_rows_block(w, r0, n, in, rows, m, next, first, out);
+#endif
   const RunPanels run = two ? run_of<2>(form) : run_of<1>(form);
   int tiles = tiles_of(m);
 #if defined(LILY_AMX)

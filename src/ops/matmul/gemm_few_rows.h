@@ -13,9 +13,9 @@ namespace lily::ops::LILY_ISA {
 
 // Up to how many rows of input that is faster than panels, paired and others (ops/linear/NOTES.md).
 constexpr int kFewerThanPaired = 8, kFewRows = 12;
-LILY_SIMD bool takes_few_rows(const Matrix& w, int n, const InputRows& in, int m) {
-  const int most = in.techniques.paired_columns && adds_beside_products() ? kFewerThanPaired : kFewRows;
-  return in.techniques.few_rows && m <= most && w.bits == 4 && w.group >= kQuantGroup && n % kLanes == 0 && !two_terms(in);
+/// For n weight rows and m rows of input, whose panels would have that form.
+LILY_SIMD bool takes_few_rows(Form form, const Matrix& w, int n, const InputRows& in, int m) {
+  return in.techniques.few_rows && m <= (form == Form::paired ? kFewerThanPaired : kFewRows) && n % kLanes == 0 && is_plain(w, in);
 }
 
 // Columns k … k + cols of kLanes weight rows from r0, added to out[i·kBlockRows + lane] of rows of input i < m; k 0: out begins at
@@ -23,11 +23,10 @@ LILY_SIMD bool takes_few_rows(const Matrix& w, int n, const InputRows& in, int m
 static void few_rows_vector(const Matrix& w, std::int64_t r0, std::int64_t k, std::int64_t cols, const QuantLayout& layout,
                             const std::byte* const* rows, int m, const float* scales, const float* biases, Ahead* ahead, float* out) {
   const std::int64_t odd = layout.width / 2, stride = w.row_bytes;
-  const std::int64_t first = k / kQuantGroup, end = (k + cols) / kQuantGroup;
-  const std::int64_t group_ends = w.group / kQuantGroup;  // a weight group ends after every so many segments: a power of two
+  const Segments segments = segments_of(int(w.group), int(cols));
   const std::byte* codes = w.data + r0 * stride + k / 2;
-  std::int64_t scale_at = layout.scale_offset() + 4 * first, sum_at = layout.sum_offset(1, int(w.group)) + k / w.group * 4;
-  for (std::int64_t s = first; s < end; ++s, codes += kQuantGroup / 2, scale_at += 4) {
+  std::int64_t x_at = k / 2, scale_at = layout.scale_offset() + k / kQuantGroup * 4, sum_at = layout.sum_offset(1, int(w.group)) + k / w.group * 4;
+  for (int s = 0; s < segments.count; ++s, codes += kQuantGroup / 2, x_at += kQuantGroup / 2, scale_at += 4) {
     ask(ahead, ahead->rate);
     Bytes low[2][4], high[2][4];  // of 32 columns each
 #pragma GCC unroll 2
@@ -37,10 +36,10 @@ static void few_rows_vector(const Matrix& w, std::int64_t r0, std::int64_t k, st
         const Bytes both = four_rows(codes + j * stride + 16 * h, stride);
         low[h][j] = low_nibbles(both), high[h][j] = high_nibbles(both);
       }
-    const bool group_end = ((s + 1) & (group_ends - 1)) == 0;
+    const bool first = k == 0 && s == 0, group_end = ((s + 1) & (segments.group_ends - 1)) == 0;
     const F32 scale = load(scales), bias = load(biases);
     for (int i = 0; i < m; ++i) {
-      const std::byte *row = rows[i], *x = row + s * (kQuantGroup / 2);
+      const std::byte *row = rows[i], *x = row + x_at;
       Dot<false> dot[4];
 #pragma GCC unroll 2
       for (int h = 0; h < 2; ++h) {
@@ -50,7 +49,8 @@ static void few_rows_vector(const Matrix& w, std::int64_t r0, std::int64_t k, st
       }
       float* to = out + i * kBlockRows;
       const F32 x_scale = set1(*reinterpret_cast<const float*>(row + scale_at)), x_sum = set1(*reinterpret_cast<const float*>(row + sum_at));
-      const F32 sum = fma(to_float(transposed_sum({dot[0].total(), dot[1].total(), dot[2].total(), dot[3].total()})), scale * x_scale, s == 0 ? zero() : load(to));
+      const I32 total = transposed_sum({dot[0].total(), dot[1].total(), dot[2].total(), dot[3].total()});
+      const F32 sum = fma(to_float(total), scale * x_scale, first ? zero() : load(to));
       store(to, group_end ? fma(bias, x_sum, sum) : sum);
     }
     if (group_end) scales += kBlockRows, biases += kBlockRows, sum_at += 4;
@@ -64,9 +64,7 @@ static void few_rows_block(const Matrix& w, std::int64_t r0, int n, const InputR
   for (int at = 0; at < n; at += kLanes)
     for (std::int64_t k = 0; k < w.cols; k += kMostPanelCols) {
       const std::int64_t cols = w.cols - k < kMostPanelCols ? w.cols - k : std::int64_t(kMostPanelCols), row = r0 + at;
-      const int groups = int(cols / w.group);
-      unpack_scales(w.scales, w.scale_row_bytes, w.scale_type, row, r0 + n, k / w.group, groups, scratch.scales);
-      unpack_scales(w.biases, w.scale_row_bytes, w.scale_type, row, r0 + n, k / w.group, groups, scratch.biases);
+      unpack_sides(w, row, r0 + n, k, cols, scratch.scales, scratch.biases);
       few_rows_vector(w, row, k, cols, in.layout, rows, m, scratch.scales, scratch.biases, &ahead, out + at);
     }
 }

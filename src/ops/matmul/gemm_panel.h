@@ -25,6 +25,9 @@ enum class Form {
   amx,     // a byte a code, multiplied by tile registers
 };
 
+/// What paired columns and few rows (gemm_few_rows.h) are made for: 4-bit codes in segments of kQuantGroup columns, one term of input.
+LILY_SIMD bool is_plain(const Matrix& w, const InputRows& in) { return w.bits == 4 && w.group >= kQuantGroup && !two_terms(in); }
+
 constexpr int kPanelRows = 2 * kLanes;
 constexpr int kMostPanelCols = 2048;
 constexpr int kPanelBytes = kPanelRows * kMostPanelCols;  // from one panel to the next
@@ -110,6 +113,12 @@ static void unpack_scales(const std::byte* from, std::int64_t row_bytes, DType t
     const std::byte* p = from + (r0 + i < end ? r0 + i : end - 1) * row_bytes;
     for (int g = 0; g < groups; ++g) out[g * kBlockRows + i] = load_scalar(p, type, g0 + g);
   }
+}
+
+// Scales and biases of columns k … k + cols of kLanes rows from r0 (those ≥ end repeat the last).
+LILY_SIMD void unpack_sides(const Matrix& w, std::int64_t r0, std::int64_t end, std::int64_t k, std::int64_t cols, float* scales, float* biases) {
+  unpack_scales(w.scales, w.scale_row_bytes, w.scale_type, r0, end, k / w.group, int(cols / w.group), scales);
+  unpack_scales(w.biases, w.scale_row_bytes, w.scale_type, r0, end, k / w.group, int(cols / w.group), biases);
 }
 
 // How a panel's columns fall into segments.

@@ -42,13 +42,13 @@ void quantize_rows_ref(const QuantizeRowsArgs& a) {
       std::int32_t pairs = 0;
       for (int i = 0; i < kQuantGroup; ++i) {
         const float t = v[i] * inverse;
-        const float q1 = std::nearbyint(t);  // a NaN where the largest value is infinite
-        const float q2 = l.terms == 2 ? std::clamp(std::nearbyint((t - q1) * 256.0f), -127.0f, 127.0f) : 0.0f;
+        const int q1 = integer(std::nearbyint(t));  // t is a NaN where the largest value is infinite
+        const int q2 = l.terms == 2 ? integer(std::clamp(std::nearbyint((t - float(q1)) * 256.0f), -127.0f, 127.0f)) : 0;
         const std::int64_t at = l.position(g * kQuantGroup + i);
-        row[l.term_offset(0) + at] = std::byte(integer(q1));
-        if (l.terms == 2) row[l.term_offset(1) + at] = std::byte(integer(q2));
-        sum[i / 32] += integer(q1);
-        sum2[i / 32] += integer(q2);
+        row[l.term_offset(0) + at] = std::byte(q1);
+        if (l.terms == 2) row[l.term_offset(1) + at] = std::byte(q2);
+        sum[i / 32] += q1;
+        sum2[i / 32] += q2;
       }
       for (int i = g * kQuantGroup; i < (g + 1) * kQuantGroup; i += 2) {
         const int even = std::int8_t(row[l.position(i)]), odd = std::int8_t(row[l.position(i + 1)]);
