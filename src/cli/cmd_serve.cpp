@@ -63,8 +63,9 @@ server::AppOptions app_options(const Settings& s, const Ready& ready) {
   const std::int64_t fixed = ready.model->weights.bytes() + ready.engine->backend().scratch_bytes();
   o.scheduler = {.parallel = s.parallel, .queue = s.queue, .cache_bytes = cache_bytes(s.cache_bytes, fixed)};
   if (!s.cache_dir.empty()) {
-    const StateLayout& layout = ready.engine->backend().state_layout();
-    o.scheduler.store = std::make_shared<CacheStore>(s.cache_dir, state_key(ready.model->report.files, layout, backend_options(s)), layout, ready.engine->shape().vocab,
+    const Backend& backend = ready.engine->backend();
+    const std::string key = state_key(ready.model->report.files, backend.state_layout(), backend.arithmetic());
+    o.scheduler.store = std::make_shared<CacheStore>(s.cache_dir, key, backend.state_layout(), ready.engine->shape().vocab,
                                                      kStoredShare * o.scheduler.cache_bytes);
   }
   o.guard = {.api_key = s.api_key, .allowed_hosts = s.allowed_hosts, .allowed_origins = s.allowed_origins};

@@ -89,12 +89,11 @@ std::optional<Head> read_sizes(Reader& in, const StateLayout& layout, std::int64
 
 }  // namespace
 
-std::string state_key(const std::vector<fs::path>& files, const StateLayout& layout, const BackendOptions& arithmetic) {
+std::string state_key(const std::vector<fs::path>& files, const StateLayout& layout, const std::string& arithmetic) {
   Digest hash(Digest::Kind::sha256, 0);
   const auto add = [&](const std::string& text) { hash.update(text); };
-  const std::string precision = arithmetic.exact ? "f32" : fmt::format("{} {}", int(arithmetic.prefill_activations), int(arithmetic.decode_activations));
-  add(fmt::format("{} {} {} {} {} {} {} {} {}\n", std::string(kMagic, 8), int(layout.kv_type), layout.kv_block_bytes, layout.recurrent_floats, layout.conv_floats,
-                  layout.gdn_layers, layout.attention_layers, arithmetic.name == "reference", precision));
+  add(fmt::format("{} {} {} {} {} {} {} {}\n", std::string(kMagic, 8), int(layout.kv_type), layout.kv_block_bytes, layout.recurrent_floats, layout.conv_floats,
+                  layout.gdn_layers, layout.attention_layers, arithmetic));
   constexpr std::int64_t kSamples = 64, kSampleBytes = 4096;
   for (const fs::path& path : files) {
     const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);

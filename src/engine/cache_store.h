@@ -23,8 +23,8 @@
 
 namespace lily {
 
-/// What states depend on: the checkpoint's files (names, sizes, a sample of their bytes), the arithmetic and the layout of a state.
-std::string state_key(const std::vector<std::filesystem::path>& files, const StateLayout& layout, const BackendOptions& arithmetic);
+/// What states depend on: the checkpoint's files (names, sizes, a sample of their bytes), Backend::arithmetic() and the layout of a state.
+std::string state_key(const std::vector<std::filesystem::path>& files, const StateLayout& layout, const std::string& arithmetic);
 
 struct CacheStoreUse {
   int snapshots = 0;

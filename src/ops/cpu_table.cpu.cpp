@@ -5,7 +5,7 @@
   std::int64_t op##_units(const Args&);       \
   void op##_run(const Args&, std::int64_t, std::int64_t, CpuScratch&);
 
-// Sets whose kernels of matrices alone differ from another's take the rest from there (ops.cmake).
+// Sets of which some kernels differ from another's take the rest from there (ops.cmake).
 #if defined(LILY_AMX)
 #define LILY_REST avx512vnni
 #else
@@ -23,7 +23,6 @@ LILY_KERNEL(gdn_scan, GdnScanArgs)
 LILY_KERNEL(gated_rms_norm, GatedRmsNormArgs)
 LILY_KERNEL(qk_norm_rope, QkNormRopeArgs)
 LILY_KERNEL(kv_append, KvAppendArgs)
-LILY_KERNEL(attention, AttentionArgs)
 LILY_KERNEL(sigmoid_gate, SigmoidGateArgs)
 LILY_KERNEL(router_topk, RouterTopkArgs)
 LILY_KERNEL(expert_sort, ExpertSortArgs)
@@ -37,6 +36,7 @@ std::uint64_t probe_read(const std::byte*, std::size_t);
 
 namespace lily::ops::LILY_ISA {
 LILY_KERNEL(linear, LinearArgs)
+LILY_KERNEL(attention, AttentionArgs)
 LILY_KERNEL(expert_linear, ExpertLinearArgs)
 LILY_KERNEL(expert_in, ExpertInArgs)
 LILY_KERNEL(expert_out, ExpertOutArgs)

@@ -27,10 +27,10 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   lily_isa(avxvnni "${ops_cpu_sources}" ${avx2} -mavxvnni)
   set(avx512vnni ${avx2} -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mprefer-vector-width=512)
   lily_isa(avx512vnni "${ops_cpu_sources}" ${avx512vnni})
-  # Adds products of tiles; everything that multiplies no quantised matrix is avx512vnni's.
-  file(GLOB matrix_sources CONFIGURE_DEPENDS ops/matmul/*.cpu.cpp)
-  lily_isa(avx512amx "${matrix_sources};ops/linear/linear.cpu.cpp;ops/expert_linear/expert_linear.cpu.cpp;ops/cpu_table.cpu.cpp"
-           ${avx512vnni} -mamx-tile -mamx-int8 -DLILY_AMX)  # compilers' own words for it differ
+  # Adds products of tiles; what multiplies neither quantised matrices nor keys and values is avx512vnni's.
+  file(GLOB tile_sources CONFIGURE_DEPENDS ops/matmul/*.cpu.cpp ops/attention/*.cpu.cpp)
+  lily_isa(avx512amx "${tile_sources};ops/linear/linear.cpu.cpp;ops/expert_linear/expert_linear.cpu.cpp;ops/cpu_table.cpu.cpp"
+           ${avx512vnni} -mavx512bf16 -mamx-tile -mamx-int8 -mamx-bf16 -DLILY_AMX)  # compilers' own words for it differ
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
   lily_isa(neon "${ops_cpu_sources}")
   lily_isa(neon_dotprod "${ops_cpu_sources}" -march=armv8.2-a+dotprod)

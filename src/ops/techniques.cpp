@@ -44,8 +44,9 @@ const std::vector<KernelRow>& kernel_rows() {
         "alone",
         &Techniques::grouped_experts},
        {"cpu"}},
-      {{"amx-tiles", true, false, true,
-        "matrix products: the tile registers of a processor that has AMX; without it, or on another processor, vector registers",
+      {{"amx-tiles", true, false, false,
+        "matrix products and attention: the tile registers of a processor that has AMX; without it, or on another processor, vector "
+        "registers (products have the same bits, attention has not)",
         &Techniques::amx_tiles},
        {"cpu"}},
       {{"packed-attention", true, true, true,

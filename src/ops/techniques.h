@@ -19,7 +19,7 @@ struct Techniques {
   bool few_rows = true;               // products with few rows of input: codes as they lie, no panels
   bool grouped_experts = true;        // rows sorted by expert and multiplied group by group
   bool register_scan = true;          // gdn_scan: see its kernel
-  bool amx_tiles = true;              // products of AMX tile registers, where the processor has them
+  bool amx_tiles = true;              // products and attention by AMX tile registers, where the processor has them
   bool packed_attention = true;       // all query heads of a KV head share one pass over the keys
   bool fixed_block_attention = true;  // decode: one row's keys are cut into blocks that the threads share
 };

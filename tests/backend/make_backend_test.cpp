@@ -1,6 +1,9 @@
 // Choosing a back end and an instruction set; requests that a back end refuses, and what it leaves untouched then.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <set>
+
 #include "backend/cpu/dispatch.h"
 #include "base/error.h"
 #include "support/drive.h"
@@ -57,7 +60,21 @@ TEST(MakeBackend, InstructionSets) {
   EXPECT_TRUE(has(text, "sse2") && has(text, isas[0])) << text;
 }
 
-// The bits are the same, so that nothing but the name tells whether the technique is off.
+TEST(MakeBackend, ArithmeticIsWhatBitsDependOn) {
+  const auto of = [](BackendOptions o) {
+    o.threads = std::max(o.threads, 1);
+    if (o.name == "auto") o.name = "cpu";
+    return make_backend(model()->weights, o)->arithmetic();
+  };
+  std::set<std::string> all = {of({.name = "reference"}), of({.exact = true}), of({.prefill_activations = plan::Activations::int16}),
+                               of({.decode_activations = plan::Activations::int8})};
+  std::size_t sets = 0;
+  for (const std::string& isa : available_isas()) all.insert(of({.isa = isa})), ++sets;
+  EXPECT_EQ(all.size(), 4 + sets);
+  EXPECT_EQ(of({}), of({.threads = 2, .chunk = 8}));
+  EXPECT_EQ(of({.exact = true}), of({.exact = true, .decode_activations = plan::Activations::int8}));
+}
+
 TEST(MakeBackend, WithoutAmxTilesTheVectorRegistersMultiply) {
   if (available_isas()[0] != "avx512amx") GTEST_SKIP() << "this processor has no AMX, or the system does not lend it";
   const auto b = make_backend(model()->weights, {.name = "cpu", .threads = 1});

@@ -40,6 +40,7 @@ class Backend : public lily::Backend {
  public:
   explicit Backend(int longest = 64) : layout_(shape(), DType::f32), longest_(longest) {}
   std::string name() const override { return "fake"; }
+  std::string arithmetic() const override { return name(); }
   const StateLayout& state_layout() const override { return layout_; }
   int max_rows() const override { return longest_; }
   const plan::Plan& plan(plan::Phase) const override { return plan_; }

@@ -69,6 +69,11 @@ std::string CpuBackend::name() const {
          (pool_.threads() == 1 ? " thread)" : " threads)");
 }
 
+std::string CpuBackend::arithmetic() const {
+  const auto activations = [&](plan::Activations a) { return options_.exact ? int(plan::Activations::f32) : int(a); };
+  return fmt::format("cpu {} {} {}", kernels_->isa, activations(options_.prefill_activations), activations(options_.decode_activations));
+}
+
 std::int64_t CpuBackend::scratch_bytes() const {
   const ops::SegmentRows full_window{nullptr, weights_.shape().max_context - 1, 0, 1};
   return std::int64_t(scratch_memory_.size()) +

@@ -18,6 +18,7 @@ class CpuBackend final : public Backend {
  public:
   CpuBackend(const Weights& weights, const BackendOptions& options);
   std::string name() const override;
+  std::string arithmetic() const override;
   const StateLayout& state_layout() const override { return layout_; }
   int max_rows() const override { return max_rows_; }
   const plan::Plan& plan(plan::Phase phase) const override { return phase == plan::Phase::prefill ? prefill_ : decode_; }

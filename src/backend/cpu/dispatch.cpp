@@ -47,10 +47,12 @@ bool runs_avx512vnni() {
 // The matrix registers belong to a process that has asked for them.
 bool runs_avx512amx() {
 #if defined(__linux__)
-  constexpr unsigned kTile = 1u << 24, kInt8 = 1u << 25;  // of CPUID leaf 7, EDX
+  constexpr unsigned kBf16 = 1u << 22, kTile = 1u << 24, kInt8 = 1u << 25;  // of CPUID leaf 7, EDX
+  constexpr unsigned kAvx512Bf16 = 1u << 5;                                 // of its subleaf 1, EAX
   constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA: headers may lack them
   unsigned a = 0, b = 0, c = 0, d = 0;
-  return runs_avx512vnni() && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & kTile) && (d & kInt8) &&
+  return runs_avx512vnni() && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & kTile) && (d & kInt8) && (d & kBf16) &&
+         __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & kAvx512Bf16) &&
          syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 #else
   return false;

@@ -14,6 +14,7 @@ class ReferenceBackend final : public Backend {
   ReferenceBackend(const Weights& weights, DType kv_type, int max_rows, plan::Plan prefill, plan::Plan decode);
 
   std::string name() const override { return "reference"; }
+  std::string arithmetic() const override { return name(); }
   const StateLayout& state_layout() const override { return layout_; }
   int max_rows() const override { return max_rows_; }
   const plan::Plan& plan(plan::Phase phase) const override { return phase == plan::Phase::prefill ? prefill_ : decode_; }

@@ -1,10 +1,12 @@
 // Attention on the CPU. All forms walk the keys in blocks aligned to absolute positions with the running maximum and sum of the
 // online softmax; a row is never mixed with another, and its bits depend on its own keys alone.
 //   prefill: a unit is a block of rows and one KV head; each block of keys is used for all of them while it lies in the cache.
-//     A bf16 cache is read as 16-bit integers where the machine multiplies them fast (attention_int16.h), else as float32.
+//     A bf16 cache is read by tile registers where the machine has them (attention_amx.h), as 16-bit integers where it multiplies
+//     those fast (attention_int16.h), else as float32.
 //   decode (attention_decode.cpu.cpp): float32, every K and V row is read once for all its query heads.
 #include <string.h>
 
+#include "ops/attention/attention_amx.h"
 #include "ops/attention/attention_int16.h"
 #include "ops/attention/attention_tile.h"
 
@@ -14,7 +16,7 @@ std::int64_t attention_decode_units(const AttentionArgs& a);
 void attention_decode_run(const AttentionArgs& a, std::int64_t begin, std::int64_t end, CpuScratch& scratch);
 
 constexpr int kPrefillRows = 48;  // rows of a unit, at most
-constexpr int kMostKeys = 128;    // keys of a block of any form
+constexpr int kMostKeys = 128;    // keys of a block in float32 or in integers, at most
 
 /// Rows of one segment and query heads of one KV head.
 struct PrefillUnit {
@@ -36,8 +38,12 @@ LILY_SIMD std::int64_t padded_dim(const AttentionArgs& a) { return div_up(a.head
 /// Rows whose sums and q fit the scratch beside one block of keys.
 LILY_SIMD int prefill_rows(const AttentionArgs& a) {
   const std::int64_t padded = padded_dim(a), share = a.heads / a.kv_heads;
-  const std::int64_t block = 2 * kMostKeys * (padded + 1) + 8 * kTileHeads * kMostKeys +  // floats: K, V, their scales, scores
-                             kMostKeys + kMostKeys / kPair * padded;                      // pair sums
+  std::int64_t block = 2 * kMostKeys * (padded + 1) + 8 * kTileHeads * kMostKeys +  // floats: K, V, their scales, scores
+                       kMostKeys + kMostKeys / kPair * padded;                      // pair sums
+#if defined(LILY_AMX)
+  const std::int64_t tiles = amx::block_floats(a.head_dim);
+  if (tiles > block) block = tiles;
+#endif
   const std::int64_t fit = (std::int64_t(kCpuScratchBytes) / 4 - block) / (share * (2 * padded + 5));
   return fit < 1 ? 1 : fit < kPrefillRows ? int(fit) : kPrefillRows;
 }
@@ -132,6 +138,63 @@ static void prefill_int16(const AttentionArgs& a, const PrefillUnit& u, CpuScrat
 static void prefill_int16(const AttentionArgs& a, const PrefillUnit& u, CpuScratch& scratch) { prefill_f32<KvBf16>(a, u, scratch); }
 #endif
 
+#if defined(LILY_AMX)
+static void prefill_amx(const AttentionArgs& a, const PrefillUnit& u, CpuScratch& scratch) {
+  const int share = u.heads, dim = a.head_dim, queries = u.rows * share;
+  const std::int64_t pairs = div_up(queries, amx::kPairQueries), places = pairs * amx::kPairQueries, pair_values = amx::kPairQueries * dim;
+  amx::AmxScratch x;
+  x.scores = reinterpret_cast<float*>(scratch.data);
+  x.p = reinterpret_cast<std::uint32_t*>(x.scores + amx::kPairQueries * amx::kAmxKeys);
+  x.v = x.p + amx::kPairQueries * amx::kAmxKeys;
+  x.spoilt = reinterpret_cast<float*>(x.v + amx::kAmxKeys / 2 * dim);
+  x.m = x.spoilt + amx::kAmxKeys;
+  x.l = x.m + places;
+  x.o = x.l + places;
+  x.q = reinterpret_cast<std::uint32_t*>(x.o + pairs * pair_values);
+  clear_sums({x.m, x.l, x.o, dim}, places);
+  const auto query = [&](int i) __attribute__((always_inline)) {
+    return a.q + (std::int64_t(u.row + i / share) * a.heads + u.head + i % share) * dim;
+  };
+  amx::arrange_queries(query, queries, dim, rsqrt(float(dim)), x.q);
+  const amx::TileRegisters registers(amx::whole_tiles(), true);
+  for (std::int64_t k0 = 0; k0 < u.keys(); k0 += amx::kAmxKeys) {
+    const int have = u.keys() - k0 < amx::kAmxKeys ? int(u.keys() - k0) : amx::kAmxKeys;
+    const KeyBlock block = key_block<KvBf16>(a, *u.state, u.kv_head, k0, have);
+    const std::int64_t first_pair = u.first_row(k0) * share / amx::kPairQueries;
+    amx::NextBlock next = {};
+    if (k0 + amx::kAmxKeys < u.keys()) {
+      const KeyBlock b = key_block<KvBf16>(a, *u.state, u.kv_head, k0 + amx::kAmxKeys, 0);
+      const std::int64_t lines = amx::kAmxKeys * dim / 32, steps = (pairs - first_pair) * amx::kBlockSteps * (dim / amx::kStep);
+      next = {reinterpret_cast<const char*>(b.k), reinterpret_cast<const char*>(b.v), int(div_up(lines, steps))};
+    }
+    const float* spoilt = amx::arrange_values(block, x.v, x.spoilt) ? x.spoilt : nullptr;
+    for (std::int64_t n = first_pair; n < pairs; ++n) {
+      int seen[amx::kPairQueries], most = 0;
+      for (int j = 0; j < amx::kPairQueries; ++j) {
+        const int i = int(n) * amx::kPairQueries + j;
+        seen[j] = i < queries ? u.keys_seen(i / share, k0, amx::kAmxKeys) : 0;
+        if (seen[j] > most) most = seen[j];
+      }
+      const int keys = int(round_up(most, amx::kStep));
+      amx::score_pair(block, x.q + n * pair_values, keys, next, x.scores);
+      for (int t = 0; t < 2; ++t) {
+        const std::int64_t first = n * amx::kPairQueries + t * amx::kTile;
+        alignas(64) float keep[amx::kTile];
+        amx::soften_tile(x.scores + t * amx::kTile * amx::kAmxKeys, keys, seen + t * amx::kTile, spoilt, x.m + first, x.l + first, keep,
+                         x.p + t * amx::kTile * amx::kAmxKeys);
+        amx::scale_sums(keep, dim, x.o + first * dim);
+      }
+      amx::add_values(x.p, x.v, keys, dim, x.o + n * pair_values);
+    }
+  }
+  for (int i = 0; i < queries; ++i) {
+    const float* from = x.o + std::int64_t(i / amx::kTile) * amx::kTile * dim + i % amx::kTile * amx::kTile;
+    float* o = a.o + (std::int64_t(u.row + i / share) * a.heads + u.head + i % share) * dim;
+    for (int c = 0; c < dim; c += amx::kTile, from += amx::kTileWords) store(o + c, load(from) / set1(x.l[i]) + zero());
+  }
+}
+#endif
+
 std::int64_t attention_units(const AttentionArgs& a) {
   if (a.decode) return attention_decode_units(a);
   std::int64_t blocks = 0;
@@ -151,6 +214,9 @@ void attention_run(const AttentionArgs& a, std::int64_t begin, std::int64_t end,
     for (int h = 0; h < share; h += heads) {
       const PrefillUnit u{seg->state, seg->row + r0, rows, seg->position + r0, kv_head, kv_head * share + h, heads};
       if (seg->state->layout.kv_type == DType::f32) prefill_f32<KvF32>(a, u, scratch);
+#if defined(LILY_AMX)
+      else if (amx::takes_tiles(a.head_dim)) prefill_amx(a, u, scratch);
+#endif
       else prefill_int16(a, u, scratch);
     }
   }

@@ -160,7 +160,7 @@ void gemm_block(const Matrix& w, std::int64_t r0, int n, const InputRows& in, in
   int tiles = tiles_of(m);
 #if defined(LILY_AMX)
   if (form == Form::amx) tiles = amx::tiles_of(m);
-  const amx::TileRegisters registers(form == Form::amx ? amx::tile_height(in, m) : 0, segments_of(int(w.group), amx::kCols));
+  const amx::TileRegisters registers(amx::tile_shapes(amx::tile_height(in, m), segments_of(int(w.group), amx::kCols)), form == Form::amx);
 #endif
   const int panels = (n + kPanelRows - 1) / kPanelRows;
   const int most_cols = panel_cols(form);

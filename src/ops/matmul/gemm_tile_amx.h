@@ -6,6 +6,7 @@
 #pragma once
 
 #include "ops/matmul/gemm_panel.h"
+#include "ops/matmul/tile_registers.h"
 
 namespace lily::ops::LILY_ISA::amx {
 
@@ -18,40 +19,19 @@ static_assert(kFullTiles % kTileTokens == 0 && kFullTiles <= kBlockTokens && kLa
 #define LILY_INPUT 1
 #define LILY_CODES 2
 
-// The compiler is not told what the tile instructions read.
-LILY_SIMD void order_memory() { __asm__ volatile("" : : : "memory"); }
-
 LILY_SIMD int tiles_of(int m) { return (m + kTileTokens - 1) / kTileTokens; }
 
 // All tiles of a block have one height, since to set it takes as long as a tile.
 LILY_SIMD int tile_height(const InputRows& in, int m) { return in.techniques.adaptive_tiles ? (m + tiles_of(m) - 1) / tiles_of(m) : kTileTokens; }
 
-// The tile registers, set up while a block is multiplied. height 0: it is not by them.
-class TileRegisters {
- public:
-  LILY_SIMD_MEMBER TileRegisters(int height, const Segments& s) : used_(height > 0) {
-    if (!used_) return;
-    struct alignas(64) {
-      std::uint8_t palette, start_row, reserved[14];
-      std::uint16_t row_bytes[16];
-      std::uint8_t rows[16];
-    } config = {};
-    config.palette = 1;
-    config.row_bytes[LILY_SUMS] = 64, config.rows[LILY_SUMS] = std::uint8_t(height);
-    config.row_bytes[LILY_INPUT] = std::uint16_t(s.halves * 32), config.rows[LILY_INPUT] = std::uint8_t(height);
-    config.row_bytes[LILY_CODES] = 64, config.rows[LILY_CODES] = std::uint8_t(s.halves * 8);
-    order_memory();
-    __asm__ volatile("ldtilecfg %0" : : "m"(config));
-  }
-  LILY_SIMD_MEMBER ~TileRegisters() {
-    if (used_) _tile_release();
-  }
-  TileRegisters(const TileRegisters&) = delete;
-  TileRegisters& operator=(const TileRegisters&) = delete;
-
- private:
-  const bool used_;
-};
+// The registers while a block is multiplied. height 0: it is not by them.
+LILY_SIMD TileShapes tile_shapes(int height, const Segments& s) {
+  TileShapes t;
+  t.tile[LILY_SUMS] = {height, 64};
+  t.tile[LILY_INPUT] = {height, s.halves * 32};
+  t.tile[LILY_CODES] = {s.halves * 8, 64};
+  return t;
+}
 
 // Up to kTileTokens rows of input over a panel's columns.
 template <int kTerms>
