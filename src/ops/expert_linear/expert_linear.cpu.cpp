@@ -26,6 +26,16 @@ static std::int64_t expert_units(bool decode, std::int64_t experts, std::int64_t
   return (decode ? pairs : experts) * div_up(rows, kBlockRows);
 }
 
+// The expert whose group has the place: groups[it] ≤ place < groups[it + 1].
+LILY_SIMD std::int64_t expert_of(const std::int32_t* groups, std::int64_t experts, std::int64_t place) {
+  std::int64_t low = 0, high = experts;
+  while (high - low > 1) {
+    const std::int64_t mid = (low + high) / 2;
+    (groups[mid] <= place ? low : high) = mid;
+  }
+  return low;
+}
+
 static ExpertUnit expert_unit(bool decode, const std::int32_t* groups, std::int64_t experts, std::int64_t rows,
                               std::int64_t unit) {
   const std::int64_t block = kBlockRows, blocks = div_up(rows, block);
@@ -36,13 +46,8 @@ static ExpertUnit expert_unit(bool decode, const std::int32_t* groups, std::int6
     u.expert = unit / blocks;
   } else {
     const std::int64_t place = unit / blocks;
-    std::int64_t low = 0, high = experts;  // groups[low] ≤ place < groups[high]
-    while (high - low > 1) {
-      const std::int64_t mid = (low + high) / 2;
-      (groups[mid] <= place ? low : high) = mid;
-    }
-    u.expert = low;
-    if (groups[low] != place) {  // not the first of its group: nothing to do
+    u.expert = expert_of(groups, experts, place);
+    if (groups[u.expert] != place) {  // not the first of its group: nothing to do
       u.first = u.end = 0;
       return u;
     }
@@ -146,31 +151,36 @@ static std::int32_t first_pair_of(const std::int32_t* pairs, std::int32_t from, 
   return from;
 }
 
-// sums[token − t0][kOutCols] += weight·(down·h) of every pair of tokens t0 … t0 + tokens, experts ascending.
-static void add_experts(const ExpertOutArgs& a, std::int64_t t0, int tokens, std::int64_t r0, int n, float* sums, Arena arena) {
+// sums[token − t0][kOutCols] += weight·(down·h) of every pair of tokens t0 … t0 + tokens, experts ascending. next_r0: where the rows of
+// the unit after this one begin, or −1.
+static void add_experts(const ExpertOutArgs& a, std::int64_t t0, int tokens, std::int64_t r0, int n, std::int64_t next_r0, float* sums,
+                        Arena arena) {
   const std::int32_t* pairs = a.groups + a.down.count + 1;
   const InputRows rows = {a.activations, a.h, a.q, a.layout, a.down.cols, 0, nullptr, 1};
   float* out = arena.take<float>(kBlockTokens * kBlockRows);
   const bool all = tokens == a.rows;
-  for (std::int64_t e = 0; e < a.down.count; ++e) {
+  const std::int32_t all_pairs = a.groups[a.down.count];
+  const std::int64_t first = expert_of(a.groups, a.down.count, 0);
+  for (std::int64_t e = first, after; e < a.down.count; e = after) {
     ExpertUnit u = {e, a.groups[e], a.groups[e + 1], r0, n};
+    after = u.end < all_pairs ? expert_of(a.groups, a.down.count, u.end) : a.down.count;
     if (!all) {
       u.first = first_pair_of(pairs, u.first, u.end, t0, a.k);
       u.end = first_pair_of(pairs, u.first, u.end, t0 + tokens, a.k);
     }
     if (u.first == u.end) continue;
-    std::int64_t after = e + 1;
-    while (after < a.down.count && a.groups[after] == a.groups[after + 1]) ++after;
-    const bool more = after < a.down.count;
-    const Matrix w = a.down.at(e), next_w = a.down.at(more ? after : e);
+    // After the last expert the next unit begins with the first one.
+    const bool last_one = after == a.down.count, more = !last_one || next_r0 >= 0;
+    const std::int64_t next_e = last_one ? first : after;
+    const Matrix w = a.down.at(e), next_w = a.down.at(next_e);
     InputRows next_in = rows;
-    next_in.pairs = pairs + (more ? a.groups[after] : 0);
-    const int next_m = more ? most_rows(a.groups[after + 1] - a.groups[after]) : 0;
+    next_in.pairs = pairs + a.groups[next_e];
+    const int next_m = more ? most_rows(a.groups[next_e + 1] - a.groups[next_e]) : 0;
     for_pair_blocks(a, u, pairs, rows, [&](int m, const InputRows& in, bool last) __attribute__((always_inline)) {
       for (int c = 0; c < n; c += kBlockRows) {
         const int cols = n - c < kBlockRows ? n - c : kBlockRows, left = n - c - cols;
         NextRows next = {&w, r0 + c + cols, left < kBlockRows ? left : kBlockRows};
-        if (left == 0) next = {&next_w, r0, last && more ? (n < kBlockRows ? n : kBlockRows) : 0, &next_in, next_m};
+        if (left == 0) next = {&next_w, last_one ? next_r0 : r0, last && more ? (n < kBlockRows ? n : kBlockRows) : 0, &next_in, next_m};
         product_block(w, r0 + c, cols, in, m, a.decode, next, out, arena);
         const auto sums_of = [&](int i) __attribute__((always_inline)) { return sums + (in.pairs[i] / a.k - t0) * kOutCols + c; };
         for (int i = 0; i < m; ++i) {
@@ -194,7 +204,9 @@ void expert_out_run(const ExpertOutArgs& a, std::int64_t begin, std::int64_t end
     const int n = int(a.down.rows - r0 < block ? a.down.rows - r0 : block);
     const int tokens = int(a.rows - t0 < kOutTokens ? a.rows - t0 : std::int64_t(kOutTokens));
     memset(sums, 0, std::size_t(tokens) * kOutCols * sizeof(float));
-    add_experts(a, t0, tokens, r0, n, sums, arena);
+    // The next unit's rows are asked for where it has as many; it is this worker's too but at the end of its share.
+    const bool follows = a.down.rows - r0 - block >= n;
+    add_experts(a, t0, tokens, r0, n, follows ? r0 + block : -1, sums, arena);
     for (int t = 0; t < tokens; ++t) {
       const std::int64_t at = (t0 + t) * a.down.rows + r0;
       const F32 gate = sigmoid(set1(a.shared_gate[t0 + t]));
