@@ -57,7 +57,8 @@ class Backend {
  public:
   virtual ~Backend() = default;
   virtual std::string name() const = 0;         // "cpu (avx512vnni, 2 threads)"
-  /// What the bits of a pass depend on besides weights and ids: two back ends that say the same compute the same. For programs, not people.
+  /// What the bits of a pass depend on besides weights and ids, with all techniques on: two back ends that say the same compute the
+  /// same. For programs, not people.
   virtual std::string arithmetic() const = 0;
   virtual const StateLayout& state_layout() const = 0;
   virtual int max_rows() const = 0;             // longest prefill pass

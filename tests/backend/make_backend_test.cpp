@@ -5,6 +5,7 @@
 #include <set>
 
 #include "backend/cpu/dispatch.h"
+#include "backend/cpu/shape_limits.h"
 #include "base/error.h"
 #include "support/drive.h"
 #include "support/golden.h"
@@ -58,6 +59,23 @@ TEST(MakeBackend, InstructionSets) {
   }
   const auto text = error_of(ErrorCode::unsupported, [] { cpu_kernels("sse2"); });
   EXPECT_TRUE(has(text, "sse2") && has(text, isas[0])) << text;
+}
+
+// A configuration is a file that comes from anywhere: kernels' scratch has a size.
+TEST(CpuShapeLimits, RefusesByNameWhatKernelsHaveNoRoomFor) {
+  const ModelShape fits = model()->shape;
+  require_cpu_fit(fits);
+  const auto refusal = [&](auto change) {
+    ModelShape s = fits;
+    change(s);
+    return error_of(ErrorCode::unsupported, [&] { require_cpu_fit(s); });
+  };
+  EXPECT_TRUE(has(refusal([](ModelShape& s) { s.hidden = kMostCpuColumns + 64; }), "hidden_size"));
+  EXPECT_TRUE(has(refusal([](ModelShape& s) { s.attn_heads = 64, s.head_dim = 512; }), "head_dim"));
+  EXPECT_TRUE(has(refusal([](ModelShape& s) { s.gdn_value_heads = 512, s.gdn_value_dim = 128; }), "linear_num_value_heads"));
+  EXPECT_TRUE(has(refusal([](ModelShape& s) { s.expert_ffn = 32768; }), "moe_intermediate_size"));
+  EXPECT_TRUE(has(refusal([](ModelShape& s) { s.shared_ffn = 32768; }), "shared_expert_intermediate_size"));
+  EXPECT_TRUE(has(refusal([](ModelShape& s) { s.gdn_value_heads = 1, s.gdn_key_dim = s.gdn_value_dim = 1024; }), "linear_key_head_dim 1024"));
 }
 
 TEST(MakeBackend, ArithmeticIsWhatBitsDependOn) {

@@ -175,10 +175,10 @@ double int16_bound(int dim) {
 }
 
 // Tile registers multiply K and V as they are and two bf16 terms of q and of the weights (ops/attention/attention_amx.h): the first keeps 8 bits,
-// the second is rounded to 8 of the rest, 2^-17 of a value at most and 0.58 of that in the mean. Scores deviate by 2, so by 2·0.58·2^-17
-// in the mean, relative to a weight; a weight itself by 0.58·2^-17; the sums are float32.
+// the second is rounded to 8 of the rest, 2^-16 of a value at most and 0.29 of that in the mean. Scores deviate by 2, so by 2·0.29·2^-16
+// in the mean, relative to a weight; a weight itself by 0.29·2^-16; the sums are float32.
 double tiles_bound(int dim) {
-  return 3 * 0.58 * 0x1p-17 + attention_bound(dim);
+  return 3 * 0.29 * 0x1p-16 + attention_bound(dim);
 }
 bool by_tiles(const std::string& isa, int dim) { return isa == "avx512amx" && dim % 32 == 0; }
 
@@ -284,7 +284,7 @@ TEST_P(CpuAttention, PrefillNotFinite) {
     for (auto [where, row] : {std::pair{0, 20}, {1, 20}, {2, 20}, {2, 21}}) {  // q, K, V of an even and an odd key
       // Sums in floats give an infinite key the weight 0 where its score is negative, and that is right.
       const std::string isa = k().isa;
-      if (where == 1 && std::isinf(bad) && (isa.starts_with("neon") || by_tiles(isa, c.dim))) continue;
+      const bool may_have_no_weight = where == 1 && std::isinf(bad) && (isa.starts_with("neon") || by_tiles(isa, c.dim));
       fill(c, DType::bf16);
       run_units(k().attention, args(c, o, false));
       SequenceState& s = *states[0];
@@ -299,7 +299,9 @@ TEST_P(CpuAttention, PrefillNotFinite) {
           const bool reads = where == 0 ? r == row && h == 3 : r >= row;
           bool finite = true;
           for (int i = 0; i < c.dim; ++i) finite = finite && std::isfinite(other[std::size_t(at + i)]);
-          EXPECT_EQ(finite, !reads) << "row " << r << " head " << h << " where " << where;
+          if (!reads || !may_have_no_weight) {
+            EXPECT_EQ(finite, !reads) << "row " << r << " head " << h << " where " << where;
+          }
           if (!reads) {
             EXPECT_EQ(std::memcmp(&o[std::size_t(at)], &other[std::size_t(at)], std::size_t(c.dim) * 4), 0);
           }

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "backend/cpu/dispatch.h"
+#include "backend/cpu/shape_limits.h"
 #include "backend/pass_setup.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -40,6 +41,7 @@ CpuBackend::CpuBackend(const Weights& weights, const BackendOptions& options)
       populate_(std::make_unique<Populate>(weights)),
       pool_(options.threads > 0 ? options.threads : default_thread_count()),
       scratch_memory_(std::size_t(pool_.threads()) * ops::kCpuScratchBytes) {
+  require_cpu_fit(weights.shape());
   switch_off(options.off);
   for (int t = 0; t < pool_.threads(); ++t)
     scratch_.push_back({scratch_memory_.data() + std::size_t(t) * ops::kCpuScratchBytes, ops::kCpuScratchBytes});

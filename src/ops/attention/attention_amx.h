@@ -1,8 +1,8 @@
 // Prefill attention over a bf16 cache by the tile registers of AMX: an instruction multiplies 16 query heads with 16 keys (or their weights
 // with 16 channels of V) over 32 values, 8192 products where vpdpwssd has 32.
 //
-// The cache's words lie as the instruction wants its second operand: 16 words of K are 32 channels of 16 keys, 16 of V (after a copy that
-// brings a tile's rows together) 32 keys of 16 channels. K and V are multiplied as they are. q and the weights are cut into two bf16 terms
+// The cache's words lie as the instruction wants its second operand: 16 rows of 16 words of K are 32 channels of 16 keys, of V (after a copy
+// that brings a tile's rows together) 32 keys of 16 channels. K and V are multiplied as they are. q and the weights are cut into two bf16 terms
 // each, 16 significant bits together: x = high + low, high = x with its last 16 bits cleared. Sums are float32; the instruction
 // adds products in a fixed order and takes subnormal numbers for zero.
 //
@@ -51,7 +51,7 @@ LILY_SIMD std::int64_t block_floats(int dim) {
   return 2 * kPairQueries * kAmxKeys + kAmxKeys / 2 * std::int64_t(dim) + kAmxKeys + kPairQueries * std::int64_t(2 * dim + 2);
 }
 
-/// Sixteen times 2 floats as words of their first and second terms: low halves x0's, high halves x1's, as words follow one another in x0 and x1.
+/// 32 floats, x0's and then x1's, as 16 words of their first terms and 16 of their second.
 LILY_SIMD void store_terms(F32 x0, F32 x1, std::uint32_t* first, std::uint32_t* second) {
   const __m512i odd = _mm512_set_epi16(63, 61, 59, 57, 55, 53, 51, 49, 47, 45, 43, 41, 39, 37, 35, 33, 31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7,
                                        5, 3, 1);
@@ -75,11 +75,12 @@ static void arrange_queries(F of, int queries, int dim, float scale, std::uint32
   }
 }
 
-/// V of the block's keys, tile by tile, zero beyond the last one; returns whether a key is spoilt.
+/// V of the block's keys, tile by tile, zero beyond the last one up to a whole step; returns whether a key is spoilt.
 LILY_SIMD bool arrange_values(const KeyBlock& b, std::uint32_t* v, float* spoilt) {
+  const int keys = (b.n + kStep - 1) / kStep * kStep;
   const __m512i low_part = _mm512_set1_epi32(0x7f80), high_part = _mm512_set1_epi32(0x7f800000);
   bool any = false;
-  for (int key = 0; key < kAmxKeys; key += 2) {
+  for (int key = 0; key < keys; key += 2) {
     const std::uint32_t* from = b.v + std::int64_t(key / 2) * b.dim;
     const __m512i keep = key + 1 < b.n ? _mm512_set1_epi32(-1) : key < b.n ? _mm512_set1_epi32(0xffff) : _mm512_setzero_si512();
     __mmask16 bad_low = 0, bad_high = 0;
@@ -102,33 +103,33 @@ LILY_SIMD bool arrange_values(const KeyBlock& b, std::uint32_t* v, float* spoilt
   return any;
 }
 
-// Registers (plain numbers: they become part of assembler text): sums of [tile of queries][tile of keys or channels]; the queries or
-// weights, two in turn; the keys or channels.
+// Registers (plain numbers: they become part of assembler text): sums of [tile of queries][tile of keys or channels]; queries or
+// weights; keys or channels.
 #define LILY_SUMS_00 0
 #define LILY_SUMS_01 1
 #define LILY_SUMS_10 2
 #define LILY_SUMS_11 3
-#define LILY_FIRST 4
-#define LILY_OTHER_FIRST 5
-#define LILY_SECOND_0 6
-#define LILY_SECOND_1 7
+#define LILY_QUERIES_0 4
+#define LILY_QUERIES_1 5
+#define LILY_KEYS_0 6
+#define LILY_KEYS_1 7
 
 /// The sums of two tiles of queries and two of keys (or channels) over one step. a: the first tile's terms, the other's a_next words on.
 LILY_SIMD void multiply_step(const std::uint32_t* a, std::int64_t a_next, const std::uint32_t* b0, const std::uint32_t* b1) {
-  _tile_loadd(LILY_SECOND_0, b0, 64);
-  _tile_loadd(LILY_SECOND_1, b1, 64);
-  _tile_loadd(LILY_FIRST, a, 64);
-  _tile_dpbf16ps(LILY_SUMS_00, LILY_FIRST, LILY_SECOND_0);
-  _tile_dpbf16ps(LILY_SUMS_01, LILY_FIRST, LILY_SECOND_1);
-  _tile_loadd(LILY_OTHER_FIRST, a + a_next, 64);
-  _tile_dpbf16ps(LILY_SUMS_10, LILY_OTHER_FIRST, LILY_SECOND_0);
-  _tile_dpbf16ps(LILY_SUMS_11, LILY_OTHER_FIRST, LILY_SECOND_1);
-  _tile_loadd(LILY_FIRST, a + kTileWords, 64);
-  _tile_dpbf16ps(LILY_SUMS_00, LILY_FIRST, LILY_SECOND_0);
-  _tile_dpbf16ps(LILY_SUMS_01, LILY_FIRST, LILY_SECOND_1);
-  _tile_loadd(LILY_OTHER_FIRST, a + a_next + kTileWords, 64);
-  _tile_dpbf16ps(LILY_SUMS_10, LILY_OTHER_FIRST, LILY_SECOND_0);
-  _tile_dpbf16ps(LILY_SUMS_11, LILY_OTHER_FIRST, LILY_SECOND_1);
+  _tile_loadd(LILY_KEYS_0, b0, 64);
+  _tile_loadd(LILY_KEYS_1, b1, 64);
+  _tile_loadd(LILY_QUERIES_0, a, 64);
+  _tile_dpbf16ps(LILY_SUMS_00, LILY_QUERIES_0, LILY_KEYS_0);
+  _tile_dpbf16ps(LILY_SUMS_01, LILY_QUERIES_0, LILY_KEYS_1);
+  _tile_loadd(LILY_QUERIES_1, a + a_next, 64);
+  _tile_dpbf16ps(LILY_SUMS_10, LILY_QUERIES_1, LILY_KEYS_0);
+  _tile_dpbf16ps(LILY_SUMS_11, LILY_QUERIES_1, LILY_KEYS_1);
+  _tile_loadd(LILY_QUERIES_0, a + kTileWords, 64);
+  _tile_dpbf16ps(LILY_SUMS_00, LILY_QUERIES_0, LILY_KEYS_0);
+  _tile_dpbf16ps(LILY_SUMS_01, LILY_QUERIES_0, LILY_KEYS_1);
+  _tile_loadd(LILY_QUERIES_1, a + a_next + kTileWords, 64);
+  _tile_dpbf16ps(LILY_SUMS_10, LILY_QUERIES_1, LILY_KEYS_0);
+  _tile_dpbf16ps(LILY_SUMS_11, LILY_QUERIES_1, LILY_KEYS_1);
 }
 
 /// K and V of the next block, of which some lines are asked for with each step: the memory has that long to bring them.
@@ -190,10 +191,10 @@ static void add_values(const std::uint32_t* p, const std::uint32_t* v, int keys,
 #undef LILY_SUMS_01
 #undef LILY_SUMS_10
 #undef LILY_SUMS_11
-#undef LILY_FIRST
-#undef LILY_OTHER_FIRST
-#undef LILY_SECOND_0
-#undef LILY_SECOND_1
+#undef LILY_QUERIES_0
+#undef LILY_QUERIES_1
+#undef LILY_KEYS_0
+#undef LILY_KEYS_1
 
 /// The weights of a tile's queries and their running maxima and sums. seen[i]: how many of the block's keys query i sees (0 or less:
 /// none), at most `keys`, a whole number of steps. keep[i]: what its earlier sums are to be multiplied with.
@@ -216,7 +217,7 @@ static void soften_tile(float* scores, int keys, const int* seen, const float* s
   }
   const F32 before = load(m), after = max(before, load(now));
   store(m, after);
-  const F32 k = exp(before - after);  // one where no key was seen
+  const F32 k = exp(before - after);  // one where no key is seen, NaN in a place without a query
   store(keep, k);
   for (int i = 0; i < kTile; ++i) {
     F32 sum_e = zero();

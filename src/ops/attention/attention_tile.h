@@ -39,7 +39,7 @@ LILY_SIMD Bytes load_words(const std::uint32_t* p, std::int64_t n) {
 /// A block of keys of one KV head in the cache, or what is left of it for a row.
 struct KeyBlock {
   const std::uint32_t *k, *v;  // words of K ([kKeys / kKvGroup][key_words][kKvGroup]) and V ([kKeys / values][dim])
-  int n, dim, key_words;       // n: keys that the row sees, at least one
+  int n, dim, key_words;       // n: keys that the row sees
 };
 template <class Kv>
 LILY_SIMD KeyBlock key_block(const AttentionArgs& a, const SequenceState& state, int head, std::int64_t position, int n) {

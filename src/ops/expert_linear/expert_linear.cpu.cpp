@@ -205,7 +205,7 @@ void expert_out_run(const ExpertOutArgs& a, std::int64_t begin, std::int64_t end
     const int tokens = int(a.rows - t0 < kOutTokens ? a.rows - t0 : std::int64_t(kOutTokens));
     memset(sums, 0, std::size_t(tokens) * kOutCols * sizeof(float));
     // The next unit's rows are asked for where it has as many; it is this worker's too but at the end of its share.
-    const bool follows = a.down.rows - r0 - block >= n;
+    const bool follows = r0 + 2 * block <= a.down.rows;
     add_experts(a, t0, tokens, r0, n, follows ? r0 + block : -1, sums, arena);
     for (int t = 0; t < tokens; ++t) {
       const std::int64_t at = (t0 + t) * a.down.rows + r0;

@@ -24,7 +24,7 @@ LILY_SIMD int tiles_of(int m) { return (m + kTileTokens - 1) / kTileTokens; }
 // All tiles of a block have one height, since to set it takes as long as a tile.
 LILY_SIMD int tile_height(const InputRows& in, int m) { return in.techniques.adaptive_tiles ? (m + tiles_of(m) - 1) / tiles_of(m) : kTileTokens; }
 
-// The registers while a block is multiplied. height 0: it is not by them.
+// Of the registers while a block is multiplied.
 LILY_SIMD TileShapes tile_shapes(int height, const Segments& s) {
   TileShapes t;
   t.tile[LILY_SUMS] = {height, 64};

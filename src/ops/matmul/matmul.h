@@ -22,7 +22,8 @@ constexpr int kGemvBlock = 32;     // rows of a matrix in a unit of decode
 constexpr int kGemvRows = 8;       // rows of input that gemv takes at once
 
 /// Hands out a worker's scratch. Copies forget what they handed out when they go. Needs, at their largest, for matrices of
-/// `cols` columns: dense 64·cols bytes, gemv 32·cols, gemm 460 KB whatever cols is: cols up to 32768 always fit.
+/// `cols` columns: dense 64·cols bytes, gemv 32·cols, gemm 460 KB whatever cols is, beside what the op itself has taken, 2 MB at most
+/// (expert_out): cols up to 16384 always fit (backend/cpu/shape_limits.h).
 struct Arena {
   std::byte* at;
   template <class T>

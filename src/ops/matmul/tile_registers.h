@@ -1,8 +1,9 @@
 // The tile registers of AMX while they are in use. Same rules as ops/simd.h.
 #pragma once
 
-#include "ops/simd.h"
+#include "ops/matmul/dot.h"
 
+#if defined(LILY_AMX)
 namespace lily::ops::LILY_ISA::amx {
 
 // The compiler is not told what the tile instructions read.
@@ -15,7 +16,7 @@ struct TileShapes {
   } tile[8] = {};
 };
 
-/// Sets the registers up, which takes as long as a tile's product, and gives them back.
+/// Sets the registers up, which takes as long as a tile's product, and gives them back; used false: does neither.
 class TileRegisters {
  public:
   LILY_SIMD_MEMBER TileRegisters(const TileShapes& shapes, bool used) : used_(used) {
@@ -44,3 +45,4 @@ class TileRegisters {
 };
 
 }  // namespace lily::ops::LILY_ISA::amx
+#endif
