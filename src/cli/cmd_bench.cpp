@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
@@ -101,7 +102,14 @@ void cmd_bench(const Settings& s) {
   const Ready ready = load(s, /*max_context=*/0, /*snapshots=*/0);
   Backend& backend = ready.engine->backend();
   const bench::Options options = bench_options(s);
-  bench::chosen_techniques(backend, options.ablate);  // refuses a name before the head of the table is out
+  // Refuses a name before the head of the table is out.
+  const std::vector<ops::Technique> chosen = bench::chosen_techniques(backend, options.ablate);
+  if (!options.ablate.empty() && chosen.empty()) log_warning(fmt::format("--ablate: {} has no techniques", backend.name()));
+  for (const ops::Technique& t : chosen) {
+    if (std::find(options.ablate.begin(), options.ablate.end(), t.name) == options.ablate.end()) continue;  // "all" says it of none
+    if (!t.prefill && !options.prefill.empty()) log_info(fmt::format("--ablate {}: does nothing in prefill, which has no row without it", t.name));
+    if (!t.decode && !options.decode.empty()) log_info(fmt::format("--ablate {}: does nothing in decode, which has no row without it", t.name));
+  }
   bench::Report report{
       .machine = bench::machine_name(), .backend = backend.name(), .model = ready.dir.string(), .peer = s.peer};
   Screen screen(!s.json);

@@ -171,8 +171,9 @@ class Chat {
       put(fmt::format("{}({})\n", call.name, call.arguments));
       note("type what the tool gave back (Ctrl-D: it failed; a line that begins with /: drop the question)");
       const auto result = lines_.read(fmt::format("result of {}> ", call.name));
-      if (result && result->starts_with('/')) throw Error(ErrorCode::cancelled, "the question was dropped");
-      conversation_.add_tool_result(call, result.value_or("error: the user gave no result"));
+      const bool escaped = result && result->starts_with("//");  // as in a question
+      if (result && result->starts_with('/') && !escaped) throw Error(ErrorCode::cancelled, "the question was dropped");
+      conversation_.add_tool_result(call, escaped ? result->substr(1) : result.value_or("error: the user gave no result"));
     }
     return !a.calls.empty();
   }

@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <csignal>
@@ -43,7 +44,11 @@ std::int64_t cache_bytes(const std::string& text, std::int64_t needed) {
     shift = 10 * int(unit + 1);
     digits.pop_back();
   }
-  return parse_integer("--cache-bytes", digits, 1, INT64_MAX >> (shift + 1)) << shift;
+  std::int64_t number = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  if (error != std::errc() || end != digits.data() + digits.size() || number < 1 || number > INT64_MAX >> (shift + 1))
+    throw UsageError(fmt::format("--cache-bytes takes auto or a number of bytes, also with k, m or g behind it, not '{}'", text));
+  return number << shift;
 }
 
 server::AppOptions app_options(const Settings& s, const Ready& ready) {
@@ -73,12 +78,13 @@ server::AppOptions app_options(const Settings& s, const Ready& ready) {
 }
 
 void announce(const Settings& s, const Ready& ready, const server::App& app, const server::AppOptions& o, int port) {
-  const MemoryPlan plan = memory_plan(*ready.engine, ready.model->weights, 8192);
+  const int tokens = int(std::min<std::int64_t>(8192, app.window()));
+  const MemoryPlan plan = memory_plan(*ready.engine, ready.model->weights, tokens);
   const double conversation = double(plan.kv + plan.snapshots);
   const std::string host = s.host.find(':') == std::string::npos ? s.host : "[" + s.host + "]";
-  log_info(fmt::format("memory: weights {:.2f} GB, scratch up to {:.2f} GB, conversations {:.2f} GB (about {:.0f} of 8,192 tokens); window {} tokens",
+  log_info(fmt::format("memory: weights {:.2f} GB, scratch up to {:.2f} GB, conversations up to {:.2f} GB (about {:.0f} of {} tokens); window {} tokens",
                        double(plan.weights) / 1e9, double(plan.scratch) / 1e9, double(o.scheduler.cache_bytes) / 1e9,
-                       std::floor(double(o.scheduler.cache_bytes) / conversation), app.window()));
+                       std::floor(double(o.scheduler.cache_bytes) / conversation), tokens, app.window()));
   log_info(fmt::format("{} on {}: http://{}:{}{}", o.model, ready.engine->backend().name(), host, port, o.guard.api_key.empty() ? "" : " (with a key)"));
 }
 

@@ -42,7 +42,12 @@ void dispatch(const std::vector<std::string>& words) {
   }
   if (settings.help) return put(command_help(*command));
   log_verbose(settings.verbose);
-  command->run(settings);
+  try {
+    command->run(settings);
+  } catch (const UsageError& e) {
+    if (std::string(e.what()).find("--help") != std::string::npos) throw;
+    throw UsageError(fmt::format("{} (lily {} --help explains)", e.what(), command->name));
+  }
 }
 
 int guarded(const std::vector<std::string>& words) {

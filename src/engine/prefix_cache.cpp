@@ -152,8 +152,8 @@ Parting PrefixCache::parting(Ids ids) const {
   const Snapshot* nearest = nullptr;
   for (const Entry& e : entries_) {
     const std::int64_t same = common(ids, e.snapshot->ids);
-    if (same == std::int64_t(e.snapshot->ids.size()) && same < std::int64_t(ids.size())) continue;  // it is wholly a beginning
-    if (same > p.at) p.at = same, nearest = e.snapshot.get();
+    const bool goes_on = same == std::int64_t(e.snapshot->ids.size()) && same < std::int64_t(ids.size());  // from all of it: no parting
+    if (same > p.at || (same > 0 && same == p.at && !goes_on && !nearest)) p.at = same, nearest = goes_on ? nullptr : e.snapshot.get();
   }
   if (!nearest) return p;
   constexpr std::int64_t kAround = 8;

@@ -49,7 +49,7 @@ struct CacheUse {
   std::int64_t kept = 0;     // ″
 };
 
-/// Where a prompt parts from the cached ids that are most like it.
+/// Where a prompt parts from the cached ids that are most like it, or goes on from all of them: then `cached` is empty.
 struct Parting {
   std::int64_t at = 0;               // tokens they have in common
   std::vector<std::int32_t> cached;  // a few ids of the cached one, around `at`

@@ -78,7 +78,7 @@ Scheduler::Scheduler(Engine& engine, SchedulerOptions options) : engine_(engine)
   window_ = low;
   if (window_ < 2) {
     throw Error(ErrorCode::invalid_argument,
-                fmt::format("{} bytes for conversations: one of any length needs {}", options_.cache_bytes, bytes_of(2) + bytes_of(0)));
+                fmt::format("{} bytes for conversations (--cache-bytes): one of any length needs {}", options_.cache_bytes, bytes_of(2) + bytes_of(0)));
   }
   worker_ = std::thread([this] { work(); });
   if (options_.store) writer_ = std::thread([this] { write_behind(); });
@@ -270,9 +270,9 @@ void Scheduler::admit() {
 
 void Scheduler::start(Job& job) {
   const std::vector<std::int32_t>& ids = job.request.ids;
-  const Parting parting = cache_->parting(ids);
   if (options_.store)
     if (const auto stored = options_.store->load(ids, cache_->known(ids))) cache_->keep(stored, ids);
+  const Parting parting = cache_->parting(ids);
   job.session = engine_.session(cache_);
   const SyncReport prompt = job.session->begin(ids, job.request.snapshot_at);
   if (job.gave_way) return;  // it had begun before

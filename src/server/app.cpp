@@ -158,7 +158,7 @@ void App::run(const Route& route, const Exchange& exchange) {
 void App::check_model(const std::string& name) const {
   if (name.empty() || name == options_.model) return;
   if (std::find(options_.aliases.begin(), options_.aliases.end(), name) != options_.aliases.end()) return;
-  refuse_with(404, fmt::format("the model '{}' is not served here: '{}' is", name.substr(0, 200), options_.model), "model", "model_not_found");
+  refuse_with(404, fmt::format("the model '{}' is not served here: '{}' is (lily serve --alias gives it more names)", name.substr(0, 200), options_.model), "model", "model_not_found");
 }
 
 void App::check_model_of(const Json& body) const {

@@ -53,8 +53,11 @@ std::vector<std::int64_t> choose_snapshots(const std::vector<PromptBoundary>& bo
 PromptMaker::PromptMaker(const Tokenizer& tokenizer, TurnMemory& turns, Options options)
     : tokenizer_(tokenizer), turns_(turns), options_(std::move(options)), turn_end_(tokenizer.id_of("<|im_end|>").value_or(-1)) {
   // A match of the splitter that begins at the second character: the line begins with one.
-  for (const std::string& pattern : options_.volatile_lines)
-    volatile_.emplace_back("\x02(?:" + pattern + ")", "--strip-volatile-line '" + pattern + "'");
+  for (const std::string& pattern : options_.volatile_lines) {
+    const std::string where = "--strip-volatile-line '" + pattern + "'";
+    RegexSplitter(pattern, where);  // its errors are about what was said
+    volatile_.emplace_back("\x02(?:" + pattern + ")", where);
+  }
 }
 
 void PromptMaker::strip_volatile(ChatInput& input) const {

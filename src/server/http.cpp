@@ -475,7 +475,8 @@ Server::Server(ServerOptions options, Gate gate, Handler handler, Refusal refusa
     state_->acceptor.bind(where);
     state_->acceptor.listen(256);
   } catch (const boost::system::system_error& e) {
-    throw Error(ErrorCode::io, fmt::format("cannot listen on --host {} --port {}: {}", o.host, o.port, e.code().message()));
+    throw Error(ErrorCode::io, fmt::format("cannot listen on --host {} --port {}: {}{}", o.host, o.port, e.code().message(),
+                                           e.code() == boost::system::errc::address_in_use ? " (--port 0 takes a free one)" : ""));
   }
   state_->accept();
 }

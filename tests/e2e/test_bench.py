@@ -101,6 +101,8 @@ class Bench(unittest.TestCase):
     def test_techniques_may_be_named_one_by_one(self):
         j = self.bench("--prefill", "32", "--reps", "1", "--ablate", "register-scan", "--ablate", "fused-expert-in")
         self.assertEqual({r.get("ablated") for r in j["rows"]}, {None, "register-scan", "fused-expert-in"})
+        r = lily("bench", "tiny", "--prefill", "32", "--decode", "16", "--reps", "1", "--ablate", "register-scan", "--threads", 1)
+        self.assertIn("register-scan: does nothing in decode", r.err)
         fails(self, 1, ["--ablate nothing", "register-scan", "fused-expert-in"], "bench", "tiny", "--prefill", "32",
               "--ablate", "nothing")
 

@@ -113,6 +113,8 @@ class Piped(unittest.TestCase):
         self.assertEqual(call["function"]["name"], "get_weather")
         self.assertEqual(json.loads(call["function"]["arguments"]), {"city": "Paris"})
         self.assertEqual(saved["messages"][2]["tool_call_id"], call["id"])
+        self.chat(["What is the weather in Paris?", "//sunny", f"/save {file}"], *GREEDY, "--tools", tools)
+        self.assertEqual(json.loads(file.read_text())["messages"][2]["content"], "/sunny")
         tools.write_text('{"not": "a list"}')
         fails(self, 1, ["--tools", "tools"], "chat", "tiny", "--tools", tools)
 

@@ -67,6 +67,8 @@ class Usage(unittest.TestCase):
                 (["--preset", "qwen3.6-35b-a3b", "nosuch"], ["synth", "out", "--preset", "nosuch"]),
                 (["--max-tokens", "from 1 to 2147483647"], ["run", "tiny", "x", "--max-tokens", "0"]),
                 (["--max-context", "from 0 to 2147483647"], ["run", "tiny", "x", "--max-context", "-1"]),
+                (["--cache-bytes", "auto", "k, m or g", "'lots'", "lily serve --help"], ["serve", "tiny", "--cache-bytes", "lots"]),
+                (["--host 0.0.0.0", "--api-key", "lily serve --help"], ["serve", "tiny", "--host", "0.0.0.0"]),
                 (["--raw", "--system"], ["run", "tiny", "x", "--raw", "--system", "y"]),
                 (["--temp"], ["tokenize", "tiny", "x", "--temp", "1"]),  # a flag of another command
                 (["frob"], ["help", "frob"]),

@@ -47,6 +47,8 @@ class Store(unittest.TestCase):
         self.fill()
         with self.server() as s:
             self.goes_on(s, True)
+            last = s.status()["last_request"]  # parts from what was read in, not from an empty memory
+            self.assertGreaterEqual(last["parted_at"], last["cached_tokens"])
 
     def test_files_are_their_owners_alone(self):
         self.fill()
