@@ -295,7 +295,11 @@ Quantization read_quantization(const Section& root, const char* key) {
   out.standard = read_setting(block);
   std::map<std::string, std::string> spelt;
   for (const auto& [path, value] : block.json().items()) {
-    if (!value.is_object() && !value.is_boolean()) continue;  // bits, group_size, mode and the like
+    if (!value.is_object() && !value.is_boolean()) {
+      if (path.find('.') != std::string::npos)  // a tensor's; others are bits, group_size, mode and the like
+        block.fail(ErrorCode::invalid_argument, path, fmt::format("expected an object, true or false, found {}", shown(value)));
+      continue;
+    }
     // true = as the rest; false = left unquantised.
     QuantSetting setting = out.standard;
     if (value.is_object())

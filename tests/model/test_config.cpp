@@ -276,6 +276,8 @@ TEST(Config, QuantizationRefusals) {
                {"quant_method", "fp8", "not supported"});
   expect_names(with([](Json& q) { q["bits"] = 7; }), {"quantization.bits", "7"});
   expect_names(with([](Json& q) { q["group_size"] = 16; }), {"quantization.group_size", "16"});
+  for (const Json& scalar : {Json("x"), Json(-1), Json(), Json::array()})
+    expect_names(with([&](Json& q) { q["model.layers.0.mlp.gate"] = scalar; }), {"quantization.model.layers.0.mlp.gate", "true or false"});
   expect_names(with([](Json& q) { q.erase("bits"); }), {"quantization.bits", "missing"});
   expect_names(with([](Json& q) {
                  q["model.lm_head"] = {{"bits", 8}, {"group_size", 64}};
