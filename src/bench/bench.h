@@ -28,6 +28,8 @@ struct Options {
 
 /// 256, 512, 1K … 128K
 std::vector<int> default_lengths();
+/// Whether a row without the technique says anything about the phase.
+bool acts(const ops::Technique& t, plan::Phase phase);
 
 /// The techniques that `names` says, each once. Error(invalid_argument) for one that the back end does not have lists
 /// those it has.

@@ -36,10 +36,6 @@ struct Contender {
   std::string label() const { return peer ? ", peer" : without ? std::string(", without ") + without->name : ""; }
 };
 
-bool acts(const ops::Technique& t, Phase phase) {
-  return phase == Phase::prefill ? t.prefill : t.decode;
-}
-
 std::vector<Line> sorted_lines(const Options& o) {
   std::vector<Line> lines;
   for (int n : o.prefill) lines.push_back({Phase::prefill, n});
@@ -348,6 +344,10 @@ std::vector<int> default_lengths() {
   std::vector<int> lengths;
   for (int n = 256; n <= 128 * 1024; n *= 2) lengths.push_back(n);
   return lengths;
+}
+
+bool acts(const ops::Technique& t, plan::Phase phase) {
+  return phase == plan::Phase::prefill ? t.prefill : t.decode;
 }
 
 std::vector<ops::Technique> chosen_techniques(const Backend& backend, const std::vector<std::string>& names) {

@@ -107,8 +107,9 @@ void cmd_bench(const Settings& s) {
   if (!options.ablate.empty() && chosen.empty()) log_warning(fmt::format("--ablate: {} has no techniques", backend.name()));
   for (const ops::Technique& t : chosen) {
     if (std::find(options.ablate.begin(), options.ablate.end(), t.name) == options.ablate.end()) continue;  // "all" says it of none
-    if (!t.prefill && !options.prefill.empty()) log_info(fmt::format("--ablate {}: does nothing in prefill, which has no row without it", t.name));
-    if (!t.decode && !options.decode.empty()) log_info(fmt::format("--ablate {}: does nothing in decode, which has no row without it", t.name));
+    for (const auto& [phase, lengths] : {std::pair{plan::Phase::prefill, &options.prefill}, {plan::Phase::decode, &options.decode}})
+      if (!bench::acts(t, phase) && !lengths->empty())
+        log_info(fmt::format("--ablate {}: does nothing in {}, which has no row without it", t.name, bench::phase_name(phase)));
   }
   bench::Report report{
       .machine = bench::machine_name(), .backend = backend.name(), .model = ready.dir.string(), .peer = s.peer};

@@ -26,6 +26,10 @@ constexpr const char* kHelp =
     "/quit         leave; so does Ctrl-D\n"
     "Ctrl-C stops an answer. A line that begins with // is sent with one / less.\n";
 
+// A typed line that begins with one / is a command; with two, words that begin with one.
+bool is_command(const std::string& line) { return line.starts_with('/') && !line.starts_with("//"); }
+std::string words_of(const std::string& line) { return line.starts_with("//") ? line.substr(1) : line; }
+
 Json read_tools(const std::string& file) {
   if (file.empty()) return nullptr;
   const std::string text = read_file("--tools", file);
@@ -57,11 +61,11 @@ class Chat {
     }
     while (const auto line = next_line()) {
       if (line->empty()) continue;
-      if ((*line)[0] == '/' && !line->starts_with("//")) {
+      if (is_command(*line)) {
         if (!obey(*line)) return;
         continue;
       }
-      turn(line->starts_with("//") ? line->substr(1) : *line);
+      turn(words_of(*line));
     }
   }
 
@@ -171,9 +175,8 @@ class Chat {
       put(fmt::format("{}({})\n", call.name, call.arguments));
       note("type what the tool gave back (Ctrl-D: it failed; a line that begins with /: drop the question)");
       const auto result = lines_.read(fmt::format("result of {}> ", call.name));
-      const bool escaped = result && result->starts_with("//");  // as in a question
-      if (result && result->starts_with('/') && !escaped) throw Error(ErrorCode::cancelled, "the question was dropped");
-      conversation_.add_tool_result(call, escaped ? result->substr(1) : result.value_or("error: the user gave no result"));
+      if (result && is_command(*result)) throw Error(ErrorCode::cancelled, "the question was dropped");
+      conversation_.add_tool_result(call, result ? words_of(*result) : "error: the user gave no result");
     }
     return !a.calls.empty();
   }

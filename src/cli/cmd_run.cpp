@@ -51,7 +51,7 @@ Json result_json(const Answer& a, const Prompt& prompt, const Sampler& sampler) 
 
 void cmd_run(const Settings& s) {
   if (s.raw && (s.system || s.no_think)) {
-    throw UsageError(fmt::format("--raw goes without the chat template, so {} has no effect (lily run --help explains)",
+    throw UsageError(fmt::format("--raw goes without the chat template, so {} has no effect",
                                  s.system ? "--system" : "--no-think"));
   }
   const Ready ready = load(s, s.max_context, /*snapshots=*/0);

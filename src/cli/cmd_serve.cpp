@@ -5,7 +5,6 @@
 #include <pthread.h>
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <csignal>
@@ -44,11 +43,11 @@ std::int64_t cache_bytes(const std::string& text, std::int64_t needed) {
     shift = 10 * int(unit + 1);
     digits.pop_back();
   }
-  std::int64_t number = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
-  if (error != std::errc() || end != digits.data() + digits.size() || number < 1 || number > INT64_MAX >> (shift + 1))
+  try {
+    return parse_integer("--cache-bytes", digits, 1, INT64_MAX >> (shift + 1)) << shift;
+  } catch (const UsageError&) {
     throw UsageError(fmt::format("--cache-bytes takes auto or a number of bytes, also with k, m or g behind it, not '{}'", text));
-  return number << shift;
+  }
 }
 
 server::AppOptions app_options(const Settings& s, const Ready& ready) {

@@ -12,7 +12,7 @@ namespace lily::cli {
 
 void cmd_synth(const Settings& s) {
   if (s.preset.empty() == s.config_file.empty())
-    throw UsageError("give either --preset or --config (lily synth --help explains)");
+    throw UsageError("give either --preset or --config");
   const std::string config = s.preset.empty() ? read_file("--config", s.config_file) : preset_config(s.preset);
   SynthOptions options;
   if (s.threads > 0) options.threads = s.threads;

@@ -34,18 +34,12 @@ void dispatch(const std::vector<std::string>& words) {
   if (first[0] == '-') throw UsageError(fmt::format("unknown option {}: the command comes first", first));
   const Command* command = find_command(first);
   if (!command) throw UsageError(fmt::format("unknown command '{}'", first));
-  Settings settings;
   try {
-    settings = parse(*command, {words.begin() + 1, words.end()});
-  } catch (const UsageError& e) {
-    throw UsageError(fmt::format("{} (lily {} --help explains)", e.what(), command->name));
-  }
-  if (settings.help) return put(command_help(*command));
-  log_verbose(settings.verbose);
-  try {
+    const Settings settings = parse(*command, {words.begin() + 1, words.end()});
+    if (settings.help) return put(command_help(*command));
+    log_verbose(settings.verbose);
     command->run(settings);
   } catch (const UsageError& e) {
-    if (std::string(e.what()).find("--help") != std::string::npos) throw;
     throw UsageError(fmt::format("{} (lily {} --help explains)", e.what(), command->name));
   }
 }

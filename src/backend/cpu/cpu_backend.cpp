@@ -95,12 +95,11 @@ const plan::MemoryPlan& CpuBackend::memory(plan::Phase phase, int rows, int outp
 AttentionRoom CpuBackend::attention_room(const ops::Pass& pass) {
   if (pass.plan->phase != plan::Phase::decode) return {};
   const std::size_t bytes = std::size_t(attention_room_floats(*pass.shape, pass.segments)) * sizeof(float);
-  // Without the technique a row's ranges lie in a worker's scratch, beside less than 256 KB.
-  const std::size_t row_bytes = bytes / std::size_t(pass.rows * pass.shape->kv_heads);
-  if (!techniques_.fixed_block_attention && row_bytes > ops::kCpuScratchBytes - (std::size_t(256) << 10))
+  const std::size_t pairs = std::size_t(pass.rows) * std::size_t(pass.shape->kv_heads);
+  // Without the technique the ranges of one pair lie in a worker's scratch, beside less than 256 KB.
+  if (!techniques_.fixed_block_attention && bytes / pairs > ops::kCpuScratchBytes - (std::size_t(256) << 10))
     throw Error(ErrorCode::unsupported, "without fixed-block-attention the CPU back end has no room for so long a context");
   if (partial_.size() < bytes) partial_ = AlignedMemory(bytes + bytes / 2);  // contexts grow: not anew for every range
-  const std::size_t pairs = std::size_t(pass.rows) * std::size_t(pass.shape->kv_heads);
   if (finished_.size() < pairs) finished_.resize(pairs, 0);
   return {reinterpret_cast<float*>(partial_.data()), finished_.data()};
 }

@@ -4,16 +4,10 @@
 
 #include "base/error.h"
 #include "ops/cpu_kernels.h"
+#include "ops/gdn_scan/gdn_scan.h"
 
 namespace lily {
 namespace {
-
-/// What gdn_scan keeps of one head while it reads a prompt: the state in blocks of columns, and q, k and v of 64 tokens.
-std::int64_t scan_bytes(std::int64_t key_dim, std::int64_t value_dim) {
-  constexpr std::int64_t kTokens = 64, kColumns = 64;
-  const std::int64_t columns = (value_dim + kColumns - 1) / kColumns * kColumns;
-  return 4 * (3 * kTokens + columns * key_dim + kTokens * (2 * key_dim + value_dim));
-}
 
 [[noreturn]] void refuse(const std::string& what, std::int64_t found, const std::string& most) {
   throw Error(ErrorCode::unsupported,
@@ -32,7 +26,7 @@ void require_cpu_fit(const ModelShape& s) {
   };
   for (const auto& [what, n] : columns)
     if (n > kMostCpuColumns) refuse(what, n, fmt::format("{}", kMostCpuColumns));
-  const std::int64_t scan = scan_bytes(s.gdn_key_dim, s.gdn_value_dim);
+  const std::int64_t scan = ops::gdn_scan_scratch_bytes(s.gdn_key_dim, s.gdn_value_dim);
   if (scan > std::int64_t(ops::kCpuScratchBytes))
     refuse(fmt::format("the state of a linear attention head (linear_key_head_dim {}, linear_value_head_dim {}) with its tokens", s.gdn_key_dim, s.gdn_value_dim), scan,
            fmt::format("{} bytes", ops::kCpuScratchBytes));

@@ -48,6 +48,11 @@ LILY_SIMD int prefill_rows(const AttentionArgs& a) {
   return fit < 1 ? 1 : fit < kPrefillRows ? int(fit) : kPrefillRows;
 }
 
+/// Where q (or o) of the unit's query head i begins; they count by rows.
+LILY_SIMD std::int64_t head_at(const AttentionArgs& a, const PrefillUnit& u, std::int64_t i) {
+  return ((u.row + i / u.heads) * a.heads + u.head + i % u.heads) * a.head_dim;
+}
+
 /// o of the unit's rows from their sums.
 static void write_rows(const AttentionArgs& a, const PrefillUnit& u, HeadSums s) {
   for (int r = 0; r < u.rows; ++r) {
@@ -109,7 +114,7 @@ static void prefill_int16(const AttentionArgs& a, const PrefillUnit& u, CpuScrat
   auto* q_pairs = reinterpret_cast<std::int32_t*>(q + heads * q_words);  // [rows][share]
   clear_sums(sums, heads);
   for (std::int64_t i = 0; i < heads; ++i) {
-    const float* from = a.q + ((u.row + i / share) * a.heads + u.head + i % share) * dim;
+    const float* from = a.q + head_at(a, u, i);
     q_scale[i] = round_query(from, dim, reinterpret_cast<std::int16_t*>(q + i * q_words)) * scale;
     if (paired) q_pairs[i] = minus_paired_products(q + i * q_words, key_words / 2 * 2);
   }
@@ -142,19 +147,9 @@ static void prefill_int16(const AttentionArgs& a, const PrefillUnit& u, CpuScrat
 static void prefill_amx(const AttentionArgs& a, const PrefillUnit& u, CpuScratch& scratch) {
   const int share = u.heads, dim = a.head_dim, queries = u.rows * share;
   const std::int64_t pairs = div_up(queries, amx::kPairQueries), places = pairs * amx::kPairQueries, pair_values = amx::kPairQueries * dim;
-  amx::AmxScratch x;
-  x.scores = reinterpret_cast<float*>(scratch.data);
-  x.p = reinterpret_cast<std::uint32_t*>(x.scores + amx::kPairQueries * amx::kAmxKeys);
-  x.v = x.p + amx::kPairQueries * amx::kAmxKeys;
-  x.spoilt = reinterpret_cast<float*>(x.v + amx::kAmxKeys / 2 * dim);
-  x.m = x.spoilt + amx::kAmxKeys;
-  x.l = x.m + places;
-  x.o = x.l + places;
-  x.q = reinterpret_cast<std::uint32_t*>(x.o + pairs * pair_values);
+  const amx::AmxScratch x = amx::amx_scratch(scratch, dim, places);
   clear_sums({x.m, x.l, x.o, dim}, places);
-  const auto query = [&](int i) __attribute__((always_inline)) {
-    return a.q + (std::int64_t(u.row + i / share) * a.heads + u.head + i % share) * dim;
-  };
+  const auto query = [&](int i) __attribute__((always_inline)) { return a.q + head_at(a, u, i); };
   amx::arrange_queries(query, queries, dim, rsqrt(float(dim)), x.q);
   const amx::TileRegisters registers(amx::whole_tiles(), true);
   for (std::int64_t k0 = 0; k0 < u.keys(); k0 += amx::kAmxKeys) {
@@ -189,7 +184,7 @@ static void prefill_amx(const AttentionArgs& a, const PrefillUnit& u, CpuScratch
   }
   for (int i = 0; i < queries; ++i) {
     const float* from = x.o + std::int64_t(i / amx::kTile) * amx::kTile * dim + i % amx::kTile * amx::kTile;
-    float* o = a.o + (std::int64_t(u.row + i / share) * a.heads + u.head + i % share) * dim;
+    float* o = a.o + head_at(a, u, i);
     for (int c = 0; c < dim; c += amx::kTile, from += amx::kTileWords) store(o + c, load(from) / set1(x.l[i]) + zero());
   }
 }

@@ -36,16 +36,28 @@ LILY_SIMD TileShapes whole_tiles() {
 /// Whether heads of this many channels are whole tiles.
 LILY_SIMD bool takes_tiles(int dim) { return dim % kStep == 0; }
 
-/// A worker's scratch. query heads: of the unit, in order, rounded up to whole pairs of tiles.
+/// A worker's scratch. Places: the unit's query heads, in order, and what is missing to whole pairs of tiles.
 struct AmxScratch {
   std::uint32_t* q;  // [tile][dim / kStep][2 terms][kTile queries][kTile words], times 1/sqrt(dim)
   float* o;          // [tile][dim / kTile][kTile queries][kTile channels]
-  float *m, *l;      // [query]
+  float *m, *l;      // [place]
   float* scores;         // [2 tiles][kAmxKeys / kTile][kTile queries][kTile keys]
   std::uint32_t* p;      // [2 tiles][kBlockSteps][2 terms][kTile queries][kTile words]
   std::uint32_t* v;      // [dim / kTile][kAmxKeys / 2][kTile]
   float* spoilt;         // [kAmxKeys]: NaN where V is not finite, else zero
 };
+LILY_SIMD AmxScratch amx_scratch(const CpuScratch& scratch, int dim, std::int64_t places) {
+  AmxScratch x;
+  x.scores = reinterpret_cast<float*>(scratch.data);
+  x.p = reinterpret_cast<std::uint32_t*>(x.scores + kPairQueries * kAmxKeys);
+  x.v = x.p + kPairQueries * kAmxKeys;
+  x.spoilt = reinterpret_cast<float*>(x.v + kAmxKeys / 2 * dim);
+  x.m = x.spoilt + kAmxKeys;
+  x.l = x.m + places;
+  x.o = x.l + places;
+  x.q = reinterpret_cast<std::uint32_t*>(x.o + places * dim);
+  return x;
+}
 /// Floats of what does not grow with the unit's rows, and of the places without a query in the last pair of tiles.
 LILY_SIMD std::int64_t block_floats(int dim) {
   return 2 * kPairQueries * kAmxKeys + kAmxKeys / 2 * std::int64_t(dim) + kAmxKeys + kPairQueries * std::int64_t(2 * dim + 2);
@@ -65,7 +77,7 @@ LILY_SIMD void store_terms(F32 x0, F32 x1, std::uint32_t* first, std::uint32_t* 
 template <class F>
 static void arrange_queries(F of, int queries, int dim, float scale, std::uint32_t* q) {
   const int steps = dim / kStep;
-  for (int i = 0; i < (queries + kPairQueries - 1) / kPairQueries * kPairQueries; ++i) {
+  for (int i = 0; i < round_up(queries, kPairQueries); ++i) {
     std::uint32_t* to = q + std::int64_t(i / kTile) * steps * 2 * kTileWords + i % kTile * kTile;
     for (int s = 0; s < steps; ++s, to += 2 * kTileWords) {
       F32 x[2] = {zero(), zero()};
@@ -77,7 +89,7 @@ static void arrange_queries(F of, int queries, int dim, float scale, std::uint32
 
 /// V of the block's keys, tile by tile, zero beyond the last one up to a whole step; returns whether a key is spoilt.
 LILY_SIMD bool arrange_values(const KeyBlock& b, std::uint32_t* v, float* spoilt) {
-  const int keys = (b.n + kStep - 1) / kStep * kStep;
+  const int keys = int(round_up(b.n, kStep));
   const __m512i low_part = _mm512_set1_epi32(0x7f80), high_part = _mm512_set1_epi32(0x7f800000);
   bool any = false;
   for (int key = 0; key < keys; key += 2) {

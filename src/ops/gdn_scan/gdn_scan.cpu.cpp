@@ -12,7 +12,7 @@ namespace lily::ops::LILY_ISA {
 constexpr int kScanVectors = kLanes == 4 ? 8 : 4;
 constexpr int kScanColumns = kScanVectors * kLanes;  // columns that are walked together: 64 with AVX-512, else 32
 constexpr int kScanSums = kLanes == 16 ? 2 : 1;  // running sums a column (k even, k odd): enough chains to hide an fma's latency
-constexpr int kScanTokens = 64;  // tokens whose q, k and v are gathered at once: rows of qkv lie pages apart and collide in caches
+static_assert(kScanColumns <= kMostScanColumns);  // tokens are gathered, kScanTokens at once, since rows of qkv lie pages apart and collide in caches
 constexpr int kScanInPlace = 8;  // segments up to this many tokens work on S and qkv where they lie
 
 /// A block of columns of one head's S.
